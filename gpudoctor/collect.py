@@ -1,0 +1,232 @@
+"""Run the probes, each in a process of its own with a deadline, and put their answers into a Snapshot."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+import msgspec
+
+from gpudoctor.facts.base import Subject
+from gpudoctor.facts.expected import Expected
+from gpudoctor.probes import (
+    clock,
+    container,
+    cpu,
+    disks,
+    driver,
+    environment,
+    exposure,
+    gpu,
+    host,
+    kernel_log,
+    libraries,
+    limits,
+    network,
+    packages,
+    shm,
+    topology,
+    torch,
+    torch_runtime,
+)
+from gpudoctor.probes.system import NotRead, System
+from gpudoctor.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How one subject of the snapshot is read."""
+
+    subject: str
+    read: Callable[[System], Subject]
+    deadline_s: float = 5.0
+    quick: bool = True
+    """Part of `check --quick`."""
+
+
+PROBES: tuple[Probe, ...] = (
+    # The slowest first: they take the longest, so they start the earliest.
+    Probe("torch_runtime", torch_runtime.read, deadline_s=45.0, quick=False),
+    Probe("packages", packages.read, deadline_s=45.0),
+    Probe("gpus", gpu.read),
+    Probe("topology", topology.read),
+    Probe("driver", driver.read),
+    Probe("torch", torch.read),
+    Probe("libraries", libraries.read),
+    Probe("disks", disks.read),
+    Probe("kernel_log", kernel_log.read),
+    Probe("exposure", exposure.read),
+    Probe("network", network.read),
+    Probe("container", container.read),
+    Probe("host", host.read),
+    Probe("shm", shm.read),
+    Probe("limits", limits.read),
+    Probe("cpu", cpu.read),
+    Probe("clock", clock.read),
+    Probe("environment", environment.read),
+)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A fact as JSON, or else the reason why there is none. Goes through a pipe as a sign and the text behind it."""
+
+    fact: bytes | None = None
+    reason: str = ""
+
+    def to_bytes(self) -> bytes:
+        return b"+" + self.fact if self.fact is not None else b"-" + self.reason.encode(errors="replace")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> _Answer:
+        return cls(fact=data[1:]) if data[:1] == b"+" else cls(reason=data[1:].decode())
+
+
+@dataclass
+class _Child:
+    probe: Probe
+    pid: int
+    pipe: int
+    ends_at: float
+    data: bytearray = field(default_factory=bytearray)
+
+
+def collect(
+    system: System,
+    *,
+    expected: Expected | None = None,
+    subjects: Iterable[str] | None = None,
+    timeout_s: float = 60.0,
+    progress: Callable[[str], None] | None = None,
+) -> Snapshot:
+    """Read the subjects (default: all of the level) at once.
+
+    None can outlast its deadline, nor all together `timeout_s`.
+
+    A probe that raises, dies or hangs costs its own subject, which is then in `unread` with the reason.
+    `progress` is called with each subject as it is answered.
+    """
+    wanted = None if subjects is None else set(subjects)
+    chosen = [
+        probe for probe in PROBES if (wanted is None or probe.subject in wanted) and (probe.quick or not system.quick)
+    ]
+    facts: dict[str, Any] = {}
+    unread: dict[str, str] = {}
+    run = _run_forked if hasattr(os, "fork") else _run_inline
+    for probe, answer in run(chosen, system, timeout_s):
+        if answer.fact is not None:
+            facts[probe.subject] = msgspec.json.decode(answer.fact, type=_TYPES[probe.subject])
+        else:
+            unread[probe.subject] = answer.reason
+        if progress is not None:
+            progress(probe.subject)
+    return Snapshot(
+        taken_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        expected=expected or Expected(),
+        unread={probe.subject: unread[probe.subject] for probe in chosen if probe.subject in unread},
+        **facts,
+    )
+
+
+_TYPES: dict[str, Any] = {item.name: item.type for item in msgspec.structs.fields(Snapshot)}
+
+
+def _answer(probe: Probe, system: System) -> _Answer:
+    try:
+        return _Answer(fact=msgspec.json.encode(probe.read(system)))
+    except NotRead as error:
+        return _Answer(reason=str(error))
+    except Exception as error:
+        return _Answer(reason=f"{type(error).__name__}: {error}")
+
+
+def _run_inline(probes: list[Probe], system: System, timeout_s: float) -> Iterable[tuple[Probe, _Answer]]:
+    """Where there is no fork (Windows): one after the other, until the time is up."""
+    ends_at = time.monotonic() + timeout_s
+    for probe in probes:
+        late = time.monotonic() > ends_at
+        yield probe, _Answer(reason=f"no time left of {timeout_s:g} s") if late else _answer(probe, system)
+
+
+def _run_forked(probes: list[Probe], system: System, timeout_s: float) -> Iterable[tuple[Probe, _Answer]]:
+    """WHY fork: a driver call that hangs in the kernel or crashes can then neither hold up nor kill the check."""
+    children: dict[int, _Child] = {}
+    try:
+        with selectors.DefaultSelector() as selector:
+            for probe in probes:
+                child = _start(probe, system, min(probe.deadline_s, timeout_s))
+                children[child.pipe] = child
+                selector.register(child.pipe, selectors.EVENT_READ)
+            while children:
+                nearest = min(child.ends_at for child in children.values())
+                for key, _ in selector.select(max(0.0, nearest - time.monotonic())):
+                    child = children[key.fd]
+                    if chunk := os.read(child.pipe, 1 << 16):
+                        child.data += chunk
+                        continue
+                    yield child.probe, _reap(child, selector, children)
+                for child in [child for child in children.values() if child.ends_at <= time.monotonic()]:
+                    _reap(child, selector, children)
+                    limit_s = min(child.probe.deadline_s, timeout_s)
+                    yield child.probe, _Answer(reason=f"no answer in {limit_s:g} s")
+    finally:
+        for child in children.values():
+            _kill(child.pid)
+
+
+def _start(probe: Probe, system: System, deadline_s: float) -> _Child:
+    reading, writing = os.pipe()
+    ends_at = time.monotonic() + deadline_s
+    pid = os.fork()
+    if pid == 0:
+        _be_child(probe, system, writing, deadline_s)
+    os.close(writing)
+    return _Child(probe, pid, reading, ends_at)
+
+
+def _be_child(probe: Probe, system: System, writing: int, deadline_s: float) -> None:
+    """Never returns."""
+    try:
+        os.setsid()
+        # Should gpudoctor itself be killed, nobody is left to keep the deadline.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, deadline_s + 1.0)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(nowhere, standard)
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(_answer(probe, system).to_bytes())
+    finally:
+        os._exit(0)
+
+
+def _reap(child: _Child, selector: selectors.BaseSelector, children: dict[int, _Child]) -> _Answer:
+    """Its answer, or how it died."""
+    selector.unregister(child.pipe)
+    os.close(child.pipe)
+    del children[child.pipe]
+    status = _kill(child.pid)
+    if child.data:
+        return _Answer.from_bytes(bytes(child.data))
+    if status is not None and os.WIFSIGNALED(status):
+        return _Answer(reason=f"the probe died by {signal.Signals(os.WTERMSIG(status)).name}")
+    return _Answer(reason="the probe died")
+
+
+def _kill(pid: int) -> int | None:
+    """End its whole session. None where it cannot die (blocked in the kernel): it is then left behind."""
+    for _ in range(50):
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return status
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        time.sleep(0.002)
+    return None

@@ -1,0 +1,1 @@
+"""Policy, ignores and severities → exit code."""

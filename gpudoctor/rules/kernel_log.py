@@ -1,0 +1,6 @@
+"""Rules on kernel_log."""
+
+from gpudoctor.findings import Rule
+from gpudoctor.snapshot import Snapshot
+
+RULES: tuple[Rule[Snapshot], ...] = ()

@@ -1,0 +1,6 @@
+"""Rules on precision."""
+
+from gpudoctor.findings import Rule
+from gpudoctor.snapshot import Snapshot
+
+RULES: tuple[Rule[Snapshot], ...] = ()

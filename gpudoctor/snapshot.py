@@ -1,0 +1,109 @@
+"""One machine at one moment: its facts, and what could not be read."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpudoctor.facts.base import Fact, Subject
+from gpudoctor.facts.clock import Clock
+from gpudoctor.facts.container import Container
+from gpudoctor.facts.cpu import Cpu
+from gpudoctor.facts.disks import Disks
+from gpudoctor.facts.driver import Driver
+from gpudoctor.facts.environment import Environment
+from gpudoctor.facts.expected import Expected
+from gpudoctor.facts.exposure import Exposure
+from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.host import Host
+from gpudoctor.facts.kernel_log import KernelLog
+from gpudoctor.facts.libraries import Libraries
+from gpudoctor.facts.limits import Limits
+from gpudoctor.facts.network import Network
+from gpudoctor.facts.packages import Packages
+from gpudoctor.facts.shm import Shm
+from gpudoctor.facts.topology import Topology
+from gpudoctor.facts.torch import TorchBuild, TorchRuntime
+
+SCHEMA = 1
+
+
+class SnapshotError(ValueError):
+    """A text is no snapshot of a schema this version reads."""
+
+
+class Snapshot(Fact, frozen=True, kw_only=True, omit_defaults=False):
+    """Every subject is None where it was not read; `unread` then says why."""
+
+    schema: int = SCHEMA
+    taken_at: str | None = None
+    """UTC, ISO 8601."""
+    host: Host | None = None
+    gpus: Gpus | None = None
+    topology: Topology | None = None
+    driver: Driver | None = None
+    torch: TorchBuild | None = None
+    torch_runtime: TorchRuntime | None = None
+    packages: Packages | None = None
+    libraries: Libraries | None = None
+    container: Container | None = None
+    shm: Shm | None = None
+    limits: Limits | None = None
+    cpu: Cpu | None = None
+    disks: Disks | None = None
+    clock: Clock | None = None
+    kernel_log: KernelLog | None = None
+    environment: Environment | None = None
+    network: Network | None = None
+    exposure: Exposure | None = None
+    expected: Expected = Expected()
+    """From the policy, not from the machine."""
+    unread: dict[str, str] = {}
+    """Subject → why it was not read. A subject in neither place was not asked for."""
+
+    def not_read(self) -> dict[str, str]:
+        """`subject` or `subject.part` → reason, the parts of read subjects included."""
+        parts = {
+            f"{name}.{part}": reason
+            for name in SUBJECTS
+            if (fact := getattr(self, name)) is not None
+            for part, reason in fact.unread.items()
+        }
+        return {**self.unread, **parts}
+
+    def gpu_count(self) -> int | None:
+        """GPUs a job started here would see: torch's count, else NVML's boards under CUDA_VISIBLE_DEVICES.
+
+        None where neither answered.
+        """
+        if self.torch_runtime is not None and self.torch_runtime.device_count is not None:
+            return self.torch_runtime.device_count
+        if self.gpus is None:
+            return None
+        boards = len(self.gpus.boards)
+        visible = self.environment.get("CUDA_VISIBLE_DEVICES") if self.environment else None
+        return boards if visible is None else min(boards, len([part for part in visible.split(",") if part.strip()]))
+
+    def to_json(self) -> bytes:
+        """One line of JSON that `from_json` takes back unchanged."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Snapshot:
+        """Raises SnapshotError where the text is none, or of a newer schema."""
+        try:
+            snapshot = msgspec.json.decode(text, type=cls)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise SnapshotError(str(error)) from error
+        if snapshot.schema > SCHEMA:
+            raise SnapshotError(f"schema {snapshot.schema} is newer than the {SCHEMA} this version reads")
+        return snapshot
+
+
+SUBJECTS: tuple[str, ...] = tuple(
+    field.name
+    for field in msgspec.structs.fields(Snapshot)
+    if field.name not in {"schema", "taken_at", "expected", "unread"}
+)
+"""Names of the subjects, in the order they are read and reported."""
+
+__all__ = ["SCHEMA", "SUBJECTS", "Snapshot", "SnapshotError", "Subject"]
