@@ -31,7 +31,7 @@ class Interpreter:
     version: str
     """`major.minor.micro`."""
     path: tuple[str, ...]
-    """sys.path without the script's own folder: PYTHONPATH, the standard library, site-packages, what .pth files add."""
+    """sys.path without the script's own folder: PYTHONPATH, the standard library, site-packages, those of .pth files."""
     prefix: str = ""
     base_prefix: str = ""
     """Differs from `prefix` in a virtual environment."""
