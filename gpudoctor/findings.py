@@ -185,10 +185,13 @@ def _folded(found: list[tuple[Rule[Subject], Finding]]) -> Iterator[Finding]:
     parent = {asked.code: next((code for code in asked.because if code in causes), None) for asked, _ in found}
 
     def root(code: str) -> str:
-        seen = {code}
-        while (above := parent.get(code)) is not None and above not in seen:
-            seen.add(code := above)
-        return code
+        path = [code]
+        while (above := parent.get(path[-1])) is not None:
+            if above in path:
+                # Rules that blame each other: the first of them stands for all.
+                return next(code for code in parent if code in path)
+            path.append(above)
+        return path[-1]
 
     followers: dict[str, list[str]] = {}
     for code in parent:
