@@ -31,7 +31,7 @@ class Interpreter:
     version: str
     """`major.minor.micro`."""
     path: tuple[str, ...]
-    """sys.path without the script's own folder: PYTHONPATH, the standard library, site-packages, those of .pth files."""
+    """sys.path without the script's folder: PYTHONPATH, standard library, site-packages and what .pth files add."""
     prefix: str = ""
     base_prefix: str = ""
     """Differs from `prefix` in a virtual environment."""
