@@ -6,6 +6,8 @@ from gpudoctor.facts.base import Fact
 class Precision(Fact, frozen=True, kw_only=True):
     """Read in the torch child; every read is guarded, since torch raises when old and new settings are mixed."""
 
+    wanted: str | None = None
+    """Format the job itself asks for, where an error text or its arguments tell: `tf32`, `bf16`, …"""
     float32_matmul: str | None = None
     """torch.get_float32_matmul_precision(): `highest`, `high` or `medium`."""
     matmul_allow_tf32: bool | None = None

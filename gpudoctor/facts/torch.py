@@ -20,14 +20,20 @@ class TorchBuild(Subject, frozen=True, kw_only=True):
     python: str | None = None
     """The interpreter examined."""
     python_version: str | None = None
+    python_tag: str | None = None
+    """Of the interpreter, as wheels name it: `cp311`, `cp313t` (free-threaded)."""
     python_tags: tuple[str, ...] = ()
     """Of the wheel, such as `cp311-cp311-manylinux_2_28_x86_64`; empty where not installed from a wheel."""
     path_python: str | None = None
-    """The interpreter that `python` on PATH means, resolved."""
+    """The interpreter that `python` on PATH means: the same text as `python` where both are of one environment;
+    None where there is none, or where it is a wrapper script (a pyenv shim)."""
     arch_list: tuple[str, ...] | None = None
-    """GPU code in the wheel as far as it is cheaply known (`sm_90`, `compute_90`); None where not."""
+    """GPU code in the wheel (`sm_90`, `compute_90`) as the table of releases has it; None where the build is no
+    official one. What torch itself says is in TorchRuntime."""
+    pins: dict[str, str] = {}
+    """Library (`cudnn`, `nccl`, `cublas`, `nvjitlink`, `cudart`) → version that the wheel's metadata requires exactly."""
     shadowed_by: str | None = None
-    """A file or folder named torch that comes before the installed package."""
+    """A file or folder named torch in the working folder, or on the path before the installed package."""
 
 
 class LoadedVersion(Fact, frozen=True, kw_only=True):
@@ -36,6 +42,7 @@ class LoadedVersion(Fact, frozen=True, kw_only=True):
     name: str
     """`cudnn`, `nccl`, `cublas`, `nvjitlink`, `cudart`, `cuda` (the driver's libcuda)."""
     compiled: str | None = None
+    """Given with as many parts as the library itself can tell: `12.8` for nvJitLink, `9.10.2` for cuDNN."""
     loaded: str | None = None
     path: str | None = None
     """The file mapped into the process."""
@@ -57,14 +64,22 @@ class TorchRuntime(Subject, frozen=True, kw_only=True):
     stage: str | None = None
     """`start`, `import`, `versions`, `cuda`, `devices`, `libraries`, `smoke` or `done`."""
     error: str | None = None
-    """Last line of the traceback, where a stage raised."""
+    """The exception (`ImportError: …`) where a stage raised, else the last words on standard error where it died."""
     traceback: str | None = None
+    """Of that exception; where it died or hung, the stacks it left on standard error."""
     signal: int | None = None
     """Number of the signal it died by."""
     timed_out: bool = False
+    """It was ended at the deadline."""
+    busy: bool | None = None
+    """At the deadline it still computed or read from disk: slow rather than hung. None without a deadline or /proc."""
     import_s: float | None = None
+    path: str | None = None
+    """The file that was imported as torch."""
     version: str | None = None
     cuda: str | None = None
+    rocm: str | None = None
+    """torch.version.hip; None in builds for NVIDIA or CPUs."""
     cuda_available: bool | None = None
     device_count: int | None = None
     cuda_error: str | None = None
@@ -79,7 +94,9 @@ class TorchRuntime(Subject, frozen=True, kw_only=True):
     mapped: tuple[str, ...] | None = None
     """CUDA libraries in /proc/self/maps after the import and the smoke test."""
     smoke: tuple[SmokeTest, ...] | None = None
+    """In the order of devices; those that did not finish in time are named in `unread`."""
     sdpa_backends: tuple[str, ...] | None = None
+    """Allowed for scaled_dot_product_attention and built in: `flash`, `efficient`, `math`, `cudnn`."""
     cxx11_abi: bool | None = None
     torch_threads: int | None = None
     mps_available: bool | None = None
