@@ -1,9 +1,156 @@
-"""Read torch."""
+"""Read the torch installation from its files: nothing is imported, nothing of it is run."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
 
 from gpudoctor.facts.torch import TorchBuild
-from gpudoctor.probes.system import NotRead, System
+from gpudoctor.probes.interpreter import Interpreter, examine
+from gpudoctor.probes.system import System
+from gpudoctor.tables import torch_releases
+
+PIN = re.compile(
+    r"^Requires-Dist: nvidia-(cublas|cudnn|nccl|nvjitlink|cuda-runtime)(?:-cu\d+)? ?\(?==([\d.]+\d)", re.MULTILINE
+)
+OFFICIAL = re.compile(r"\d+\.\d+\.\d+\+cu(\d+)(\d)")
+"""The version of a wheel of PyTorch's own: distributions and self-built ones choose their own GPU code."""
 
 
 def read(system: System) -> TorchBuild:
-    """Not written yet."""
-    raise NotRead("not written yet")
+    """What version.py and the wheel's metadata say. `installed` is False where neither is anywhere on the path."""
+    interpreter = examine(system)
+    found = _distribution(system, interpreter)
+    folders = list(_folders(system, interpreter.path))
+    # The metadata's own folder, so that a stray copy before it counts as shadowing and not as the installation.
+    home = next((folder for folder in folders if found is not None and _beside(folder, found)), None)
+    home = home or next(iter(folders), None)
+    version = _version(home) if home is not None else {}
+    if "__version__" not in version and found is not None:
+        version["__version__"] = found.version
+    installed = found is not None or "__version__" in version
+    build = _build(version, interpreter) if installed and home is not None else None
+    return TorchBuild(
+        installed=installed,
+        version=version.get("__version__"),
+        cuda=version.get("cuda"),
+        rocm=version.get("hip"),
+        build=build,
+        path=_told(system, home) if installed and home is not None else None,
+        python=interpreter.executable,
+        python_version=interpreter.version,
+        python_tag=interpreter.tag,
+        python_tags=_tags(found),
+        path_python=_python_on_path(system, interpreter),
+        arch_list=_arch_list(version.get("__version__"), interpreter) if build == "cuda" else None,
+        pins=pins(found),
+        shadowed_by=_shadow(system, home, folders),
+    )
+
+
+def pins(found: importlib.metadata.Distribution | None) -> dict[str, str]:
+    """Library → version that the metadata requires exactly, cuda-toolkit's own pins included (torch 2.11 and newer)."""
+    if found is None:
+        return {}
+    texts = [found.read_text("METADATA") or ""]
+    if "\nRequires-Dist: cuda-toolkit" in texts[0]:
+        beside = [str(found.locate_file(""))]
+        toolkits = importlib.metadata.distributions(name="cuda-toolkit", path=beside)
+        texts += [toolkit.read_text("METADATA") or "" for toolkit in toolkits]
+    names = {"cuda-runtime": "cudart"}
+    return {names.get(name, name): pin for text in texts for name, pin in PIN.findall(text)}
+
+
+def _distribution(system: System, interpreter: Interpreter) -> importlib.metadata.Distribution | None:
+    path = [str(system.path(entry)) for entry in interpreter.path]
+    return next(iter(importlib.metadata.distributions(name="torch", path=path)), None)
+
+
+def _folders(system: System, path: tuple[str, ...]) -> Iterator[Path]:
+    """What `import torch` could find along a path: packages and single files, in the order of the import."""
+    for entry in path:
+        folder = system.path(entry)
+        # A folder without __init__.py hides nothing: a regular package further on wins over it.
+        candidates = (folder / "torch", folder / "torch.py")
+        yield from (found for found in candidates if found.is_file() or (found / "__init__.py").is_file())
+
+
+def _beside(folder: Path, found: importlib.metadata.Distribution) -> bool:
+    return folder.parent == Path(str(found.locate_file("")))
+
+
+def _version(home: Path) -> dict[str, str]:
+    """The texts that torch/version.py assigns; those it sets to None are left out."""
+    try:
+        tree = ast.parse((home / "version.py").read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    texts: dict[str, str] = {}
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        value = getattr(node, "value", None)
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            texts.update({target.id: value.value for target in targets if isinstance(target, ast.Name)})
+    return texts
+
+
+def _build(version: dict[str, str], interpreter: Interpreter) -> str | None:
+    for name, build in (("cuda", "cuda"), ("hip", "rocm"), ("xpu", "xpu")):
+        if version.get(name):
+            return build
+    if "__version__" not in version or "git_version" not in version:
+        return None
+    return "mps" if interpreter.platform == "darwin" else "cpu"
+
+
+def _tags(found: importlib.metadata.Distribution | None) -> tuple[str, ...]:
+    text = (found.read_text("WHEEL") if found is not None else None) or ""
+    return tuple(line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("Tag:"))
+
+
+def _arch_list(version: str | None, interpreter: Interpreter) -> tuple[str, ...] | None:
+    official = OFFICIAL.fullmatch(version or "")
+    if official is None or version is None or interpreter.platform != "linux":
+        return None
+    row = torch_releases.code(version, ".".join(official.groups()), interpreter.machine or "x86_64")
+    return row.arch_list if row is not None else None
+
+
+def _shadow(system: System, home: Path | None, folders: list[Path]) -> str | None:
+    here = _folders(system, (os.getcwd(),)) if system.live else iter(())  # noqa: PTH109 - a text, as sys.path has it
+    first = next((folder for folder in (*here, *folders) if home is not None), None)
+    if first is None or home is None or first == home or os.path.realpath(first) == os.path.realpath(home):
+        return None
+    return _told(system, first)
+
+
+def _told(system: System, path: Path) -> str:
+    return str(path) if system.live else "/" + str(path.relative_to(system.root))
+
+
+def _python_on_path(system: System, interpreter: Interpreter) -> str | None:
+    if not system.live:
+        return None
+    found = which("python", path=system.environ.get("PATH", os.defpath))
+    if found is None:
+        return None
+    with Path(found).open("rb") as file:
+        if file.read(2) == b"#!":
+            return None
+    return interpreter.executable if _environment(found) == _environment(interpreter.executable) else found
+
+
+def _environment(executable: str) -> str:
+    """The virtual environment's folder, else the file that all links to an interpreter end at."""
+    # Links are not followed first: a virtual environment's python is itself a link to the one it was made from.
+    folder = Path(os.path.realpath(os.path.dirname(executable)))  # noqa: PTH120 - as above
+    if any((place / "pyvenv.cfg").is_file() for place in (folder, folder.parent)):
+        return str(folder)
+    return os.path.realpath(executable)

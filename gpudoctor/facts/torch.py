@@ -31,7 +31,7 @@ class TorchBuild(Subject, frozen=True, kw_only=True):
     """GPU code in the wheel (`sm_90`, `compute_90`) as the table of releases has it; None where the build is no
     official one. What torch itself says is in TorchRuntime."""
     pins: dict[str, str] = {}
-    """Library (`cudnn`, `nccl`, `cublas`, `nvjitlink`, `cudart`) → version that the wheel's metadata requires exactly."""
+    """Library (`cudnn`, `nccl`, `cublas`, `nvjitlink`, `cudart`) → version the wheel's metadata requires exactly."""
     shadowed_by: str | None = None
     """A file or folder named torch in the working folder, or on the path before the installed package."""
 
