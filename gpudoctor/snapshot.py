@@ -83,6 +83,32 @@ class Snapshot(Fact, frozen=True, kw_only=True, omit_defaults=False):
         visible = self.environment.get("CUDA_VISIBLE_DEVICES") if self.environment else None
         return boards if visible is None else min(boards, len([part for part in visible.split(",") if part.strip()]))
 
+    def capabilities(self) -> dict[int, str]:
+        """Compute capability of each GPU a job started here would see, by torch's device number or else NVML's index.
+
+        Empty where none is known, and on ROCm, whose numbers mean something else.
+        """
+        runtime, build = self.torch_runtime, self.torch
+        if (runtime is not None and runtime.rocm) or (build is not None and build.build == "rocm"):
+            return {}
+        if runtime is not None and runtime.capabilities:
+            return dict(enumerate(runtime.capabilities))
+        boards = self.gpus.boards if self.gpus else ()
+        known = {board.index: board.compute_capability for board in boards if board.compute_capability}
+        visible = self.environment.get("CUDA_VISIBLE_DEVICES") if self.environment else None
+        if visible is None:
+            return known
+        named = [part.strip() for part in visible.split(",") if part.strip()]
+        if named and len(set(known.values())) == 1:
+            return known
+        # Boards of different models: numbers follow CUDA's own order, so only names tell which are seen.
+        names = tuple(part for part in named if part.startswith("GPU-"))
+        return {
+            board.index: known[board.index]
+            for board in boards
+            if (board.uuid or "").startswith(names or ("?",)) and board.index in known
+        }
+
     def to_json(self) -> bytes:
         """One line of JSON that `from_json` takes back unchanged."""
         return msgspec.json.encode(self)
