@@ -1,0 +1,490 @@
+"""The agent's life in one process: count steps, go through the phases, write what was seen, get out of the way.
+
+Files it writes to the run folder, all named by process id: `process-PID.json` (what it recorded; written anew at the
+end of each phase, so that a killed job still leaves one), `progress-PID` (a line that a watcher can read at any time),
+`trace-PID.json` (the torch.profiler trace), `workers-PID.jsonl` (a loader worker's batches).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections import Counter
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, cast
+
+from . import hooks, setup
+from .phases import DONE, SYNC_CALLS, TIMING, TRACING, WARM_UP, Phases
+from .record import MOST_TIMES, Loader, Pause, look_at_batch
+from .steps import Steps
+
+PROGRESS_EVERY_S = 0.2
+MOST_WORKER_LINES = 5000
+LEAVE_WITHIN_S = 20.0
+"""After the agent has ended the job: what still runs then (an exit handler that waits for other ranks) is cut off."""
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def attach(run_folder: str) -> None:
+    """Begin in this process. torch has just been imported."""
+    hooks.install(Session(run_folder))
+
+
+def _guarded(method: Method) -> Method:
+    """Whatever goes wrong inside switches the agent off and is recorded; the job goes on."""
+
+    @functools.wraps(method)
+    def call(self: Session, *args: Any, **kwargs: Any) -> Any:
+        if self.off:
+            return None
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            self.switch_off(error)
+            return None
+
+    return cast("Method", call)
+
+
+class Session:
+    """One process. Its methods are called by the hooks."""
+
+    def __init__(self, run_folder: str) -> None:
+        self.folder = run_folder
+        with open(os.path.join(run_folder, "config.json")) as file:
+            self.config = json.load(file)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.off = False
+        self.error: Optional[str] = None
+        self.steps = Steps()
+        self.phases = Phases(self.config["wait"], self.config["steps"])
+        self.thread: Optional[int] = None
+        self.optimizers: Dict[int, Any] = {}
+        self.loaders: Dict[int, Loader] = {}
+        self.iterators: Dict[int, Loader] = {}
+        self.ddp: Any = None
+        self.data_parallel = False
+        self.autocast: Optional[str] = None
+        self.scaler = False
+        self.stepped_since_update = False
+        self.pauses: Dict[str, Pause] = {}
+        self.empty_cache_calls = 0
+        self.sync_places: Counter[Tuple[str, Optional[str]]] = Counter()
+        self.times_ms: List[float] = []
+        self.last_step_s: Optional[float] = None
+        self.timing_began_s = 0.0
+        self.timed_ms: Optional[float] = None
+        self.gradients_bytes: Optional[int] = None
+        self.graphs: Optional[int] = None
+        self.recompiles: Optional[int] = None
+        self.profiler: Any = None
+        self.profiler_busy = False
+        self.trace: Optional[str] = None
+        self.raised_text: Optional[str] = None
+        self.gc_began_s = 0.0
+        self.progress: Optional[int] = None
+        self.progress_s = 0.0
+        self.worker_lines = 0
+        self.ends = 0
+        self.showwarning: Any = None
+
+    def forked(self) -> None:
+        """In a forked child: a loader worker, or a process that may become a rank of its own."""
+        off = self.off
+        self._begin()
+        self.off = off
+
+    # Who this process is
+
+    def identity(self) -> Dict[str, Any]:
+        """The process group's ranks where there is one: some launchers set no variables for the first process."""
+        distributed = sys.modules["torch"].distributed
+        if distributed.is_available() and distributed.is_initialized():
+            rank, world_size = distributed.get_rank(), distributed.get_world_size()
+        else:
+            rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        local_rank = os.environ.get("LOCAL_RANK")
+        return {
+            "rank": rank,
+            "world_size": world_size,
+            "local_rank": int(local_rank) if local_rank is not None else None,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+        }
+
+    @staticmethod
+    def _cuda() -> bool:
+        cuda = sys.modules["torch"].cuda
+        return bool(cuda.is_available() and cuda.is_initialized())
+
+    # What the hooks tell
+
+    @_guarded
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """A post-step hook: the boundary is armed here, and closed at the next fetch."""
+        if self.thread is None:
+            self.thread = threading.get_ident()
+        self.optimizers.setdefault(id(optimizer), optimizer)
+        self.stepped_since_update = True
+        if self.gradients_bytes is None and self.phases.phase == TIMING:
+            params = setup.parameters(self.optimizers.values())
+            self.gradients_bytes = sum(setup._bytes(p.grad) for p in params if p.grad is not None)
+        engine = "deepspeed" if "deepspeed" in sys.modules and not isinstance(optimizer, _torch_optimizer()) else None
+        if self.steps.optimizer_step(id(optimizer), engine or "optimizer"):
+            self._step_ended()
+
+    @_guarded
+    def scaler_updated(self) -> None:
+        """A GradScaler that met infinities passes over `optimizer.step()`: the step took place all the same."""
+        self.scaler = True
+        skipped = not self.stepped_since_update and bool(self.optimizers)
+        self.stepped_since_update = False
+        if skipped and self.steps.optimizer_step(next(iter(self.optimizers))):
+            self._step_ended()
+
+    @_guarded
+    def fetch_begins(self, iterator: Any) -> None:
+        """`next(loader)` is about to run."""
+        if self.thread in (None, threading.get_ident()) and not _in_worker() and self.steps.fetch():
+            self._step_ended()
+
+    @_guarded
+    def fetched(self, iterator: Any, batch: Any, wait_s: float) -> None:
+        """`next(loader)` took this long."""
+        loader = self.iterators.get(id(iterator))
+        if loader is None:
+            return
+        loader.batches += 1
+        if loader.started_s is not None:
+            loader.starts_s.append(time.perf_counter() - loader.started_s)
+            loader.started_s = None
+        elif len(loader.waits_s) < MOST_TIMES and self.phases.phase != TRACING:
+            loader.waits_s.append(wait_s)
+        if loader.batches <= 2:
+            look_at_batch(loader, batch)
+
+    @_guarded
+    def loader_made(self, loader: Any, where: Optional[str]) -> None:
+        """A DataLoader was constructed."""
+        self.loaders[id(loader)] = Loader(loader, where)
+
+    @_guarded
+    def iteration_begins(self, loader: Any) -> None:
+        """`iter(loader)`."""
+        known = self.loaders.get(id(loader))
+        if known is not None:
+            known.epochs += 1
+            known.started_s = time.perf_counter()
+
+    @_guarded
+    def iterator_made(self, iterator: Any, loader: Any) -> None:
+        """The loader's own iterator."""
+        known = self.loaders.get(id(loader)) or self.loaders.setdefault(id(loader), Loader(loader, None))
+        self.iterators[id(iterator)] = known
+
+    @staticmethod
+    def bytes_read() -> int:
+        """By this process so far, page cache included; 0 where the system does not tell."""
+        try:
+            with open("/proc/self/io") as file:
+                return int(file.readline().split()[1])
+        except (OSError, ValueError, IndexError):
+            return 0
+
+    @_guarded
+    def batch_made(self, dataset: Any, wall_s: float, cpu_s: float, read: int) -> None:
+        """A batch was put together, in a loader worker or (without workers) here."""
+        if _in_worker():
+            if self.worker_lines < MOST_WORKER_LINES:
+                self.worker_lines += 1
+                line = json.dumps([os.getppid(), type(dataset).__name__, wall_s, cpu_s, read]) + "\n"
+                with open(os.path.join(self.folder, f"workers-{os.getpid()}.jsonl"), "a") as file:
+                    file.write(line)
+            return
+        for loader in self.loaders.values():
+            if loader.setup["dataset"] == type(dataset).__name__ and len(loader.costs) < MOST_TIMES:
+                loader.costs.append((wall_s, cpu_s, read))
+                return
+
+    @_guarded
+    def ddp_made(self, model: Any) -> None:
+        """DistributedDataParallel(model)."""
+        self.ddp = model
+
+    @_guarded
+    def data_parallel_made(self, model: Any) -> None:
+        """nn.DataParallel(model)."""
+        self.data_parallel = True
+
+    @_guarded
+    def autocast_entered(self, region: Any) -> None:
+        """`with torch.autocast(...)`."""
+        if getattr(region, "_enabled", False):
+            self.autocast = str(getattr(region, "fast_dtype", "")).replace("torch.", "") or None
+
+    @_guarded
+    def profiler_begins(self, profiler: Any) -> None:
+        """The job starts a profiler of its own: only one can run, and ours yields."""
+        if self.profiler is not None and profiler is not self.profiler.profiler:
+            ours, self.profiler, self.trace = self.profiler, None, None
+            self.profiler_busy = True
+            ours.on_trace_ready = None
+            ours.stop()
+
+    def garbage_collector(self, phase: str, info: Dict[str, int]) -> None:
+        """A callback of the gc module."""
+        if phase == "start":
+            self.gc_began_s = time.perf_counter()
+        elif self.phases.phase in (TIMING, TRACING):
+            self.pauses.setdefault("gc", Pause()).add(time.perf_counter() - self.gc_began_s)
+
+    @_guarded
+    def saved(self, duration_s: float, where: Optional[str]) -> None:
+        """torch.save took this long."""
+        if self.phases.phase != WARM_UP:
+            self.pauses.setdefault("save", Pause()).add(duration_s, where)
+
+    @_guarded
+    def cache_emptied(self, where: Optional[str]) -> None:
+        """torch.cuda.empty_cache()."""
+        if self.phases.phase != WARM_UP:
+            self.empty_cache_calls += 1
+
+    def raised(self, kind: Any, error: Any, trace: Any) -> None:
+        """The process is dying of an exception nobody caught."""
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            return
+        try:
+            self.raised_text = "".join(traceback.format_exception(kind, error, trace))[-20000:]
+            self.write()
+        except Exception as failed:
+            self.switch_off(failed)
+
+    # Steps and phases
+
+    def _step_ended(self) -> None:
+        now = time.perf_counter()
+        count = self.steps.count
+        timed = self.phases.phase in (TIMING, DONE) and len(self.times_ms) < MOST_TIMES
+        if timed and self.last_step_s is not None:
+            self.times_ms.append((now - self.last_step_s) * 1e3)
+        before = self.phases.phase
+        if before == TRACING and self.profiler is not None:
+            self.profiler.step()
+        if before == WARM_UP and count == 1:
+            self.phases.margin = self._margin()
+        phase = self.phases.step(count, now, self._agreed(before), self.identity()["rank"] == 0 or self._alone())
+        if phase == TIMING and before == TIMING and self.phases.trace_from is not None:
+            self._publish()
+        if phase != before:
+            self._leave(before)
+            self._enter(phase)
+        self._tell_progress(now, phase != before)
+        self.last_step_s = time.perf_counter()
+        if phase == DONE and not self.config["run_to_end"]:
+            self._end_job()
+
+    def _alone(self) -> bool:
+        """Each rank counts alone where there is one, or where several hosts share no folder."""
+        told = self.identity()
+        local = os.environ.get("LOCAL_WORLD_SIZE")
+        return told["world_size"] == 1 or (local is not None and int(local) != told["world_size"])
+
+    def _margin(self) -> int:
+        return 1 if self._alone() else 8 if self._cuda() else 2
+
+    def _agreed(self, phase: str) -> Optional[int]:
+        if phase != TIMING or self._alone() or self.identity()["rank"] == 0:
+            return None
+        try:
+            with open(os.path.join(self.folder, "trace-from")) as file:
+                return int(file.read() or 0) or None
+        except (OSError, ValueError):
+            return None
+
+    def _publish(self) -> None:
+        path = os.path.join(self.folder, "trace-from")
+        if self.identity()["rank"] == 0 and not self._alone() and not os.path.exists(path):
+            with open(path + ".new", "w") as file:
+                file.write(str(self.phases.trace_from))
+            os.replace(path + ".new", path)
+
+    def _enter(self, phase: str) -> None:
+        torch = sys.modules["torch"]
+        if phase == TIMING:
+            self._drain()
+            self.graphs = setup.graphs_compiled()
+            self.timing_began_s = time.perf_counter()
+        elif phase == SYNC_CALLS and self._cuda():
+            self._watch_warnings()
+            torch.cuda.set_sync_debug_mode(1)
+        elif phase == TRACING:
+            self._start_profiler()
+        elif phase == DONE:
+            hooks_left = self.config["run_to_end"]
+            if not hooks_left:
+                hooks.remove()
+        self.write()
+
+    def _leave(self, phase: str) -> None:
+        torch = sys.modules["torch"]
+        if phase == TIMING:
+            self._drain()
+            timed = self.phases.timed_until - self.phases.timed_from
+            self.timed_ms = (time.perf_counter() - self.timing_began_s) * 1e3 / timed
+            graphs = setup.graphs_compiled()
+            self.recompiles = graphs - (self.graphs or 0) if graphs is not None else None
+        elif phase == SYNC_CALLS and self._cuda():
+            torch.cuda.set_sync_debug_mode(0)
+            self._unwatch_warnings()
+        elif phase == TRACING:
+            self.profiler = None
+
+    def _drain(self) -> None:
+        """Wait for the device, so that the timing window holds whole steps of it: hosts run ahead."""
+        if self._cuda():
+            sys.modules["torch"].cuda.synchronize()
+
+    def _start_profiler(self) -> None:
+        torch = sys.modules["torch"]
+        if torch.autograd._profiler_enabled():
+            self.profiler_busy = True
+            return
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if self._cuda():
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        warm_up = self.phases.trace_until - self.steps.count - self.config["steps"]
+        self.profiler = torch.profiler.profile(
+            activities=activities,
+            schedule=torch.profiler.schedule(wait=0, warmup=warm_up, active=self.config["steps"], repeat=1),
+            on_trace_ready=self._export,
+        )
+        self.profiler.start()
+
+    def _export(self, profiler: Any) -> None:
+        name = f"trace-{os.getpid()}.json"
+        profiler.export_chrome_trace(os.path.join(self.folder, name))
+        self.trace = name
+
+    def _watch_warnings(self) -> None:
+        """Count the warnings of the sync debug mode by place instead of showing them; all others go on as before."""
+        shown = self.showwarning = warnings.showwarning
+
+        def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+            if "synchronizing CUDA operation" in str(message):
+                self.sync_places[(f"{filename}:{lineno}", None)] += 1
+            else:
+                shown(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show
+        warnings.filterwarnings("always", message=".*synchronizing CUDA operation")
+
+    def _unwatch_warnings(self) -> None:
+        warnings.showwarning = self.showwarning
+        for row in list(warnings.filters):
+            if row[1] is not None and "synchronizing CUDA operation" in getattr(row[1], "pattern", ""):
+                warnings.filters.remove(row)  # type: ignore[attr-defined]
+
+    def _end_job(self) -> None:
+        """All has been seen: unwind the job as `sys.exit(0)` would, and cut off what then still hangs."""
+        self.ends += 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        cutter = threading.Timer(LEAVE_WITHIN_S, os._exit, (0,))
+        cutter.daemon = True
+        cutter.start()
+        if self.ends > 3 or threading.current_thread() is not threading.main_thread():
+            os._exit(0)
+        raise SystemExit(0)
+
+    # Files
+
+    def _tell_progress(self, now: float, at_once: bool) -> None:
+        if not at_once and now - self.progress_s < PROGRESS_EVERY_S:
+            return
+        self.progress_s = now
+        if self.progress is None:
+            self.progress = os.open(
+                os.path.join(self.folder, f"progress-{os.getpid()}"), os.O_CREAT | os.O_WRONLY, 0o644
+            )
+        text = f"{self.identity()['rank']} {self.steps.count} {self.phases.phase}"
+        os.pwrite(self.progress, text.ljust(48).encode(), 0)
+
+    def switch_off(self, error: Exception) -> None:
+        """A fault of the agent's own."""
+        self.off = True
+        self.error = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-4000:]
+        try:
+            hooks.remove()
+            self.write()
+        except Exception:
+            return
+
+    def write(self) -> None:
+        """What was seen so far, whole or not at all."""
+        path = os.path.join(self.folder, f"process-{os.getpid()}.json")
+        record = {
+            **self.identity(),
+            "argv": sys.argv,
+            "phase": self.phases.phase,
+            "trace": self.trace,
+            "raised": self.raised_text,
+            "job": self._job(),
+        }
+        with open(path + ".new", "w") as file:
+            json.dump(record, file)
+        os.replace(path + ".new", path)
+
+    def _job(self) -> Dict[str, Any]:
+        optimizers = list(self.optimizers.values())
+        params = setup.parameters(optimizers)
+        count = self.steps.count
+        traced = self.phases.phase in (TRACING, DONE)
+        fetches = self.steps.accumulation
+        samples = [loader.samples for loader in self.loaders.values() if loader.samples and loader.batches > 2]
+        tokens = [loader.tokens for loader in self.loaders.values() if loader.tokens and loader.batches > 2]
+        timed = self.phases.timed_until - self.phases.timed_from
+        return {
+            "agent_error": self.error,
+            "torch": sys.modules["torch"].__version__,
+            "script": sys.argv[0] if sys.argv else None,
+            "loop": self.steps.loop,
+            "steps_seen": count,
+            "timed_steps": max(timed, 0),
+            "timed_step_ms": self.timed_ms,
+            "step_times_ms": self.times_ms,
+            "accumulation": fetches,
+            "samples_per_step": samples[0] * fetches if samples and fetches else None,
+            "tokens_per_step": tokens[0] * fetches if tokens and fetches else None,
+            "profiler_busy": self.profiler_busy,
+            "compiled": setup.graphs_compiled() is not None,
+            "recompiles": self.recompiles,
+            "loaders": [loader.as_json() for loader in self.loaders.values() if loader.batches],
+            "optimizers": setup.optimizers(optimizers, self.steps.optimizer_steps, count),
+            "parallel": setup.parallel(self.ddp, self.data_parallel, params) if traced or self.raised_text else None,
+            "precision": setup.precision(params, self.autocast, self.scaler),
+            "memory": setup.memory(params, self.gradients_bytes, optimizers),
+            "pauses": [pause.as_json(kind, max(timed, 1)) for kind, pause in self.pauses.items()],
+            "syncs": [
+                {"where": where, "count": times, "operator": operator}
+                for (where, operator), times in self.sync_places.most_common(20)
+            ],
+            "empty_cache_calls": self.empty_cache_calls,
+        }
+
+
+def _in_worker() -> bool:
+    return sys.modules["torch"].utils.data.get_worker_info() is not None
+
+
+def _torch_optimizer() -> Any:
+    return sys.modules["torch"].optim.Optimizer
