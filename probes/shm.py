@@ -138,7 +138,9 @@ def _used(system: System) -> tuple[set[str], set[int]]:
             used.update(os.fsdecode(name) for name in MAPPED.findall((process / "maps").read_bytes()))
             used.update(_open_files(process / "fd"))
         except PermissionError:
-            unseen.add(owner)
+            # The machine's own init may be closed even to root, and is no training process; a container's may be one.
+            if process.name != "1" or _shared_unseen(system):
+                unseen.add(owner)
         except OSError:
             continue  # Gone.
     return used, unseen
