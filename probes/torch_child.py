@@ -91,12 +91,12 @@ def versions(torch: Any) -> dict[str, Any]:
     """What needs no CUDA; returns the precision settings."""
     tell(version=str(torch.__version__), cuda=torch.version.cuda, rocm=getattr(torch.version, "hip", None))
     # torch.cuda.get_arch_list() hides the list where CUDA is not available, when it is wanted most.
-    arch = getattr(torch._C, "_cuda_getArchFlags", None)
+    arch = getattr(getattr(torch, "_C", None), "_cuda_getArchFlags", None)
     settings = precision(torch)
     tell(
         arch_list=ask("arch_list", lambda: (arch() or "").split() if arch else []),
         cxx11_abi=ask("cxx11_abi", lambda: bool(torch.compiled_with_cxx11_abi())),
-        torch_threads=ask("torch_threads", torch.get_num_threads),
+        torch_threads=ask("torch_threads", lambda: torch.get_num_threads()),
         mps_available=ask("mps_available", lambda: bool(torch.backends.mps.is_available())),
         sdpa_backends=ask("sdpa_backends", lambda: sdpa(torch)),
         precision=settings,
@@ -106,12 +106,12 @@ def versions(torch: Any) -> dict[str, Any]:
 
 def precision(torch: Any) -> dict[str, Any]:
     """TF32 switches. WHY each alone: once the new one was used, torch 2.9 and newer raise where the old one is read."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    backends: Any = getattr(torch, "backends", None)
     return {
-        "matmul_fp32_precision": ask("fp32_precision", lambda: getattr(matmul, "fp32_precision", None)),
-        "float32_matmul": ask("float32_matmul", torch.get_float32_matmul_precision),
-        "matmul_allow_tf32": ask("matmul_allow_tf32", lambda: bool(matmul.allow_tf32)),
-        "cudnn_allow_tf32": ask("cudnn_allow_tf32", lambda: bool(cudnn.allow_tf32)),
+        "matmul_fp32_precision": ask("fp32_precision", lambda: getattr(backends.cuda.matmul, "fp32_precision", None)),
+        "float32_matmul": ask("float32_matmul", lambda: torch.get_float32_matmul_precision()),
+        "matmul_allow_tf32": ask("matmul_allow_tf32", lambda: bool(backends.cuda.matmul.allow_tf32)),
+        "cudnn_allow_tf32": ask("cudnn_allow_tf32", lambda: bool(backends.cudnn.allow_tf32)),
     }
 
 
@@ -184,7 +184,7 @@ def libraries(torch: Any) -> list[dict[str, Any]]:
         "nccl": ask("nccl", lambda: dotted(torch.cuda.nccl.version())),
         "cudart": ask("cudart", lambda: thousands(torch._C._cuda_getCompiledVersion())),
     }
-    ask("cudnn", torch.backends.cudnn.version)  # loads it, and tells where it does not fit
+    ask("cudnn", lambda: torch.backends.cudnn.version())  # loads it, and tells where it does not fit
     rows = {}
     for path, name in mapped().items():
         if name in VERSION and name not in rows:

@@ -21,6 +21,7 @@ from gpudoctor.rules import (
     shm,
     topology,
     torch,
+    torch_runtime,
 )
 from gpudoctor.snapshot import Snapshot
 
@@ -30,6 +31,7 @@ MACHINE_RULES: tuple[Rule[Snapshot], ...] = (
     *kernel_log.RULES,
     *topology.RULES,
     *torch.RULES,
+    *torch_runtime.RULES,
     *packages.RULES,
     *libraries.RULES,
     *precision.RULES,
@@ -46,3 +48,21 @@ MACHINE_RULES: tuple[Rule[Snapshot], ...] = (
     *exposure.RULES,
 )
 """Judge a Snapshot."""
+
+AREAS: dict[str, str] = {
+    "DRV": "driver and CUDA",
+    "GPU": "board health",
+    "PCI": "PCI Express links",
+    "NVL": "NVLink and peer access",
+    "TOR": "the torch installation",
+    "LIB": "shared libraries",
+    "PRE": "precision",
+    "SHM": "shared memory",
+    "SYS": "the host",
+    "CTR": "containers",
+    "ENV": "environment variables",
+    "NCC": "NCCL",
+    "NET": "names and ports",
+    "SEC": "exposure",
+}
+"""First letters of a code → what it is about, in report order."""
