@@ -118,11 +118,10 @@ def launch(
     environ: Mapping[str, str],
     *,
     tell: Callable[[list[Progress]], None] = lambda _: None,
-    sample: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Run the job to its end. Its input, output, working directory and signals are its own.
 
-    `tell` is called with the progress of the ranks known, `sample` as often, about ten times a second.
+    `tell` is called with the progress of the ranks known, about ten times a second.
     """
     config = {"wait": plan.wait, "steps": plan.steps, "run_to_end": plan.run_to_end}
     (plan.folder / "config.json").write_text(json.dumps(config))
@@ -137,7 +136,6 @@ def launch(
         while process.poll() is None:
             progress = list(read_progress(plan.folder))
             tell(progress)
-            sample()
             steps = sum(rank.step for rank in progress)
             limit_s = plan.stall_timeout_s * (1 if progress else START_FACTOR)
             if steps != last_step:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,31 +32,47 @@ class _Series:
             del series[1::2]
 
 
-class Sampler:
-    """`sample` is called often and looks only when it is time. Without NVML every call does nothing."""
+class Sampler(threading.Thread):
+    """Samples from its start to `result`.
 
-    def __init__(self, nvml: Any, job_pid: Callable[[], int | None]) -> None:
-        """`nvml` is the pynvml module, initialised, or None; `job_pid` the process at the root of the job."""
+    WHY a thread: a driver in trouble can hold any call for ever, and then it holds this thread alone.
+    """
+
+    def __init__(self, nvml: Any = None, job_pid: int | None = None) -> None:
+        """`nvml` is pynvml or what stands for it; `job_pid` the process at the root of the job (default: our own)."""
+        super().__init__(daemon=True)
         self._nvml = nvml
-        self._job_pid = job_pid
+        self._job_pid = job_pid or os.getpid()
         self._every_s = EVERY_S
         self._start_s = time.monotonic()
-        self._next_s = 0.0
+        self._over = threading.Event()
         self._at_s: list[float] = []
-        count = nvml.nvmlDeviceGetCount() if nvml else 0
-        self._handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-        self._series = [_Series() for _ in self._handles]
+        self._handles: list[Any] = []
+        self._series: list[_Series] = []
+
+    def run(self) -> None:
+        """Until `result` is asked for. Without a driver it ends at once: `check` tells about that."""
+        with contextlib.suppress(Exception):
+            if self._nvml is None:
+                import pynvml
+
+                self._nvml = pynvml
+            self._nvml.nvmlInit()
+            self._handles = [
+                self._nvml.nvmlDeviceGetHandleByIndex(index) for index in range(self._nvml.nvmlDeviceGetCount())
+            ]
+            self._series = [_Series() for _ in self._handles]
+            while self._handles:
+                self.sample()
+                if self._over.wait(self._every_s):
+                    return
 
     def sample(self) -> None:
-        """One look at every board, if the last is long enough ago."""
-        now_s = time.monotonic() - self._start_s
-        if not self._handles or now_s < self._next_s:
-            return
-        self._next_s = now_s + self._every_s
-        self._at_s.append(now_s)
-        job = _tree(self._job_pid())
+        """One look at every board."""
+        job = _tree(self._job_pid)
         for handle, series in zip(self._handles, self._series, strict=True):
             self._look(handle, series, job)
+        self._at_s.append(time.monotonic() - self._start_s)
         if len(self._at_s) >= MOST_SAMPLES:
             self._every_s *= 2
             del self._at_s[1::2]
@@ -81,9 +99,11 @@ class Sampler:
 
     def result(self, ranks: Mapping[int, int]) -> Watch | None:
         """All samples; `ranks` says which process is which rank (pid → rank). None without NVML."""
-        if not self._handles:
+        self._over.set()
+        self.join(timeout=1.0)
+        if not self._at_s:
             return None
-        nvml = self._nvml
+        nvml, count = self._nvml, len(self._at_s)
         return Watch(
             at_s=tuple(self._at_s),
             gpus=tuple(
@@ -92,10 +112,10 @@ class Sampler:
                     uuid=_told(nvml, nvml.nvmlDeviceGetUUID, handle),
                     name=_told(nvml, nvml.nvmlDeviceGetName, handle),
                     memory_total_bytes=_told(nvml, lambda gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total), handle),
-                    memory_used_bytes=tuple(series.used),
-                    utilization_ratio=tuple(series.utilization),
-                    clock_sm_mhz=tuple(series.clock),
-                    power_w=tuple(series.power),
+                    memory_used_bytes=tuple(series.used[:count]),
+                    utilization_ratio=tuple(series.utilization[:count]),
+                    clock_sm_mhz=tuple(series.clock[:count]),
+                    power_w=tuple(series.power[:count]),
                     holders=tuple(
                         Holder(pid=pid, rank=ranks.get(pid), peak_bytes=held)
                         for pid, held in sorted(series.holders.items())
@@ -114,28 +134,9 @@ def _told(nvml: Any, read: Callable[[Any], Any], handle: Any) -> Any:
         return None
 
 
-def _tree(pid: int | None) -> set[int]:
-    if pid is None:
-        return set()
+def _tree(pid: int) -> set[int]:
     try:
         root = psutil.Process(pid)
         return {pid, *(child.pid for child in root.children(recursive=True))}
     except psutil.Error:
         return set()
-
-
-@contextlib.contextmanager
-def sampling(job_pid: Callable[[], int | None]) -> Iterator[Sampler]:
-    """A sampler with NVML started and stopped around it, or one that does nothing where there is no NVML."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no driver, or a broken one: `check` tells about it, the job's profile goes on without
-        yield Sampler(None, job_pid)
-        return
-    try:
-        yield Sampler(pynvml, job_pid)
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
