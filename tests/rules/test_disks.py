@@ -12,7 +12,13 @@ MIB, GIB = 2**20, 2**30
 
 
 def _machine(**fields: Any) -> Snapshot:
-    folder = {"role": "temporary", "path": "/tmp", "writable": True, "total_bytes": 400 * GIB, "free_bytes": 300 * GIB}
+    folder: dict[str, Any] = {
+        "role": "temporary",
+        "path": "/tmp",
+        "writable": True,
+        "total_bytes": 400 * GIB,
+        "free_bytes": 300 * GIB,
+    }
     return Snapshot(disks=Disks(folders=(Folder(**(folder | fields)),)))
 
 
@@ -32,7 +38,13 @@ def test_disk_nearly_full_speaks_when_no_more_files_fit() -> None:
 
 
 def test_disk_nearly_full_is_told_once_a_file_system() -> None:
-    low = {"writable": True, "total_bytes": 400 * GIB, "free_bytes": 0, "mount_point": "/", "device": "/dev/sda1"}
+    low: dict[str, Any] = {
+        "writable": True,
+        "total_bytes": 400 * GIB,
+        "free_bytes": 0,
+        "mount_point": "/",
+        "device": "/dev/sda1",
+    }
     folders = (Folder(role="working", path="/job", **low), Folder(role="temporary", path="/tmp", **low))
     (found,) = disk_nearly_full.judge(Snapshot(disks=Disks(folders=folders)))
     assert found.where == "/job (working)"
