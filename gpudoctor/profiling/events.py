@@ -1,0 +1,340 @@
+"""The events of a trace as typed records of the few fields that are needed, and as columns of numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from itertools import compress
+from operator import or_
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+OPERATOR, RUNTIME, ANNOTATION, PYTHON, KERNEL, COPY, MEMSET = range(7)
+"""Kinds of events. The first four happen on a thread of the host, the others on a stream of the device."""
+
+KINDS = {
+    "cpu_op": OPERATOR,
+    "operator": OPERATOR,
+    "cuda_runtime": RUNTIME,
+    "cuda_driver": RUNTIME,
+    "runtime": RUNTIME,
+    "user_annotation": ANNOTATION,
+    "python_function": PYTHON,
+    "kernel": KERNEL,
+    "gpu_memcpy": COPY,
+    "memcpy": COPY,
+    "gpu_memset": MEMSET,
+    "memset": MEMSET,
+}
+"""By category, lower case: torch 1.8 wrote `Kernel`, `Operator`, `Runtime`, `Memcpy`, `Memset`.
+
+`gpu_user_annotation` is left out: it repeats the annotations of the host on the device's streams.
+"""
+CALLS = re.compile(r"Launch|Memcpy|Memset|Synchronize|Malloc|Free|Host(?:Alloc|Register)|MemAlloc", re.IGNORECASE)
+"""Runtime and driver calls that are kept: the others (queries, attributes, events) are short and launch nothing."""
+PYTHON_MIN_US = 1000.0
+"""Python frames shorter than this explain no stall, and a trace with stacks has millions of them."""
+
+
+class Event(msgspec.Struct, frozen=True, gc=False, tag_field="ph", tag="X"):
+    """An event with a duration. Times are in microseconds."""
+
+    ts: float
+    dur: float = 0.0
+    name: str = ""
+    cat: str = ""
+    pid: int | str = 0
+    tid: int | str = 0
+    args: msgspec.Raw = msgspec.Raw()
+    # WHY: as text, since half the events are operators whose arguments nobody needs: a quarter of the time saved.
+
+
+class CallArgs(msgspec.Struct, frozen=True, gc=False):
+    """Arguments of a runtime or driver call."""
+
+    correlation: int = -1
+
+
+class DeviceArgs(msgspec.Struct, frozen=True, gc=False):
+    """Arguments of a kernel, copy or memset. -1 and empty: not there."""
+
+    correlation: int = -1
+    bytes: int = -1
+    grid: msgspec.Raw = msgspec.Raw()
+    collective: str = msgspec.field(default="", name="Collective name")
+    in_elements: int = msgspec.field(default=0, name="In msg nelems")
+    out_elements: int = msgspec.field(default=0, name="Out msg nelems")
+    element_type: str = msgspec.field(default="", name="dtype")
+    group_size: int = msgspec.field(default=0, name="Group size")
+    group: str = msgspec.field(default="", name="Process Group Name")
+    group_ranks: str = msgspec.field(default="", name="Process Group Ranks")
+
+
+class CounterArgs(msgspec.Struct, frozen=True, gc=False):
+    """Arguments of a memory counter."""
+
+    allocated: int = msgspec.field(default=-1, name="Total Allocated")
+    device_type: int = msgspec.field(default=-1, name="Device Type")
+
+
+class Instant(msgspec.Struct, frozen=True, gc=False, tag_field="ph", tag="i"):
+    """An event without duration; the memory counters are such."""
+
+    name: str = ""
+    args: CounterArgs = CounterArgs()
+
+
+# WHY: arrows, names of threads and the like are three events in ten; a record without fields lets them be skipped.
+_SKIPPED = tuple(
+    msgspec.defstruct(f"Skipped{index}", [], tag_field="ph", tag=phase, frozen=True, gc=False)
+    for index, phase in enumerate("BECIMNODPRSTFVbnestfpcv(),")
+)
+_AnyEvent: Any = reduce(or_, (Event, Instant, *_SKIPPED))
+_EVENTS: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[_AnyEvent])
+_CALL_ARGS = msgspec.json.Decoder(list[CallArgs])
+_DEVICE_ARGS = msgspec.json.Decoder(list[DeviceArgs])
+
+
+class Numbers(dict[Hashable, int]):
+    """Gives each new key the next number."""
+
+    def __missing__(self, key: Hashable) -> int:
+        self[key] = number = len(self)
+        return number
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a collective carries, as far as the trace says."""
+
+    name: str
+    bytes: int | None
+    group: str
+    size: int | None
+    ranks: str
+
+
+@dataclass
+class Columns:
+    """Events as columns of one length each. Numbers in `name`, `lane` and `detail` point into the lists of the same."""
+
+    kind: NDArray[np.int8]
+    name: NDArray[np.int32]
+    lane: NDArray[np.int32]
+    """Process and thread on the host; device and stream (as the trace numbers them) on the device."""
+    start: NDArray[np.int64]
+    """Nanoseconds from the trace's origin."""
+    duration: NDArray[np.int64]
+    correlation: NDArray[np.int64]
+    """What ties a call to the work it launched; -1 for none."""
+    detail: NDArray[np.int32]
+    """Grid of a kernel, Message of a collective; -1 for none."""
+    bytes: NDArray[np.int64]
+    """Of a copy; -1 where unknown."""
+
+
+@dataclass
+class Decoded:
+    """One block's events."""
+
+    columns: Columns
+    names: list[str]
+    lanes: list[tuple[int | str, int | str]]
+    """Process and thread on the host, device and stream on the device."""
+    details: list[str | Message]
+    events: int
+    """All of them, whether kept or not."""
+    memory_peak_bytes: int | None
+    lost_bytes: int = 0
+    """Text that is no event."""
+    after: bytes | None = None
+    """What follows the end of the list of events, where that came."""
+
+
+def decode(text: bytes, origin_us: float) -> Decoded:
+    """The events of one block (or of the tail). Text that is no event is skipped and counted."""
+    try:
+        return _columns(_EVENTS.decode(b"[" + text + b"]"), origin_us)
+    except (msgspec.DecodeError, UnicodeError):
+        pass
+    whole, lost, after = _salvage(text)
+    decoded = _columns(whole, origin_us)
+    decoded.lost_bytes, decoded.after = lost, after
+    return decoded
+
+
+_NOT_JSON = re.compile(rb"(?<=[\s:,\[])-?(?:nan|inf|NaN|Infinity)(?=[\s,}\]])")
+
+
+def _salvage(text: bytes) -> tuple[list[Any], int, bytes | None]:
+    """Event by event: the whole ones, how many bytes were none, and what follows the list's end where it came."""
+    # WHY: Kineto writes a bandwidth over no time as `inf`, which is no JSON.
+    text = _NOT_JSON.sub(b"0", text)
+    try:
+        return _EVENTS.decode(b"[" + text + b"]"), 0, None
+    except (msgspec.DecodeError, UnicodeError):
+        pass
+    readable, scanner = text.decode("utf-8", errors="replace"), json.JSONDecoder(strict=False)
+    events: list[Any] = []
+    at, lost = 0, 0
+    while (begin := _NEXT.match(readable, at)) is not None:
+        at = begin.end()
+        if begin.group(1) == "]":
+            return events, lost, readable[at:].encode()
+        try:
+            value, end = scanner.raw_decode(readable, at - 1)
+            events.extend(_EVENTS.decode(b"[" + json.dumps(value).encode() + b"]"))
+        except ValueError:
+            following = _BOUNDARY.search(readable, at)
+            end = following.start() if following else len(readable)
+            lost += end - at + 1
+        at = end
+    rest = readable[at:].strip().strip(",")
+    return events, lost + len(rest), None
+
+
+_NEXT = re.compile(r"[\s,]*([{\]])")
+_BOUNDARY = re.compile(r'(?<=}),\s*{\s*"')
+
+
+def _columns(events: list[Any], origin_us: float) -> Decoded:
+    """Keep the events that matter, as numbers."""
+    spans: list[Event] = [event for event in events if event.__class__ is Event]
+    names, lanes, details, kinds = Numbers(), Numbers(), Numbers(), _Kinds()
+    kind = np.array([kinds[event.cat] for event in spans], dtype=np.int8)
+    name = np.array([names[event.name] for event in spans], dtype=np.int32)
+    duration = np.array([event.dur for event in spans], dtype=np.float64)
+    kept_calls = np.array([CALLS.search(str(text)) is not None for text in names], dtype=bool)
+    kept = kind >= 0
+    kept[kind == RUNTIME] = kept_calls[name[kind == RUNTIME]]
+    kept &= (kind != PYTHON) | (duration >= PYTHON_MIN_US)
+    if not kept.all():
+        spans = list(compress(spans, kept.tolist()))
+        kind, name, duration = kind[kept], name[kept], duration[kept]
+    start = np.array([event.ts for event in spans], dtype=np.float64) - origin_us
+    lane = np.array([lanes[event.pid, event.tid] for event in spans], dtype=np.int32)
+    correlation = np.full(len(spans), -1, dtype=np.int64)
+    detail = np.full(len(spans), -1, dtype=np.int32)
+    size = np.full(len(spans), -1, dtype=np.int64)
+    calls_at, works_at = np.flatnonzero(kind == RUNTIME), np.flatnonzero(kind >= KERNEL)
+    correlation[calls_at] = [args.correlation for args in _arguments(_CALL_ARGS, spans, calls_at)]
+    works = _arguments(_DEVICE_ARGS, spans, works_at)
+    correlation[works_at] = [args.correlation for args in works]
+    size[works_at] = [args.bytes for args in works]
+    detail[works_at] = [
+        details[_message(args)] if args.collective or args.group else details[bytes(args.grid)] if args.grid else -1
+        for args in works
+    ]
+    memory = [
+        event.args.allocated
+        for event in events
+        if event.__class__ is Instant and event.args.device_type == 1 and event.args.allocated >= 0
+    ]
+    return Decoded(
+        columns=Columns(
+            kind=kind,
+            name=name,
+            lane=lane,
+            start=np.rint(start * 1000).astype(np.int64),
+            duration=np.rint(duration * 1000).astype(np.int64),
+            correlation=correlation,
+            detail=detail,
+            bytes=size,
+        ),
+        names=list(names),  # type: ignore[arg-type]
+        lanes=list(lanes),  # type: ignore[arg-type]
+        details=[_grid(key) if isinstance(key, bytes) else key for key in details],  # type: ignore[misc]
+        events=len(events),
+        memory_peak_bytes=max(memory, default=None),
+    )
+
+
+def _arguments(decoder: msgspec.json.Decoder[list[Any]], spans: list[Event], at: NDArray[np.intp]) -> list[Any]:
+    """Arguments of the events at these places, decoded in one go."""
+    texts = [spans[index].args or b"{}" for index in at.tolist()]
+    try:
+        return decoder.decode(b"[" + b",".join(texts) + b"]")
+    except msgspec.DecodeError:
+        return [_argument(decoder, bytes(text)) for text in texts]
+
+
+def _argument(decoder: msgspec.json.Decoder[list[Any]], text: bytes) -> Any:
+    """Arguments of one event; those of an event without any where the text holds something else."""
+    try:
+        return decoder.decode(b"[" + text + b"]")[0]
+    except msgspec.DecodeError:
+        return decoder.decode(b"[{}]")[0]
+
+
+class _Kinds(dict[str, int]):
+    """Kind of a category, -1 for one that is not kept."""
+
+    def __missing__(self, category: str) -> int:
+        self[category] = kind = KINDS.get(category.lower(), -1)
+        return kind
+
+
+ELEMENT_BYTES = {"Byte": 1, "Char": 1, "Bool": 1, "Half": 2, "BFloat16": 2, "Short": 2, "Int": 4, "Float": 4}
+ELEMENT_BYTES |= {"Long": 8, "Double": 8, "ComplexFloat": 8, "ComplexDouble": 16}
+"""By the name of c10::ScalarType; the 8-bit floats are told by `Float8`."""
+
+
+def _message(args: DeviceArgs) -> Message:
+    width = 1 if args.element_type.startswith("Float8") else ELEMENT_BYTES.get(args.element_type)
+    elements = max(args.in_elements, args.out_elements)
+    return Message(
+        name=args.collective,
+        bytes=elements * width if width else None,
+        group=args.group,
+        size=args.group_size or None,
+        ranks=args.group_ranks,
+    )
+
+
+def _grid(raw: bytes) -> str:
+    """`[2, 66, 1]` as `2,66,1`."""
+    return raw.decode().strip("[]").replace(" ", "")
+
+
+def merge(parts: Iterator[Decoded]) -> Decoded:
+    """One table of all blocks, numbers made common."""
+    names, lanes, details = Numbers(), Numbers(), Numbers()
+    pieces: dict[str, list[NDArray[Any]]] = {column: [] for column in Columns.__annotations__}
+    events = lost = 0
+    peaks: list[int] = []
+    after: bytes | None = None
+    for part in parts:
+        columns = part.columns
+        columns.name = _renumbered(columns.name, part.names, names)
+        columns.lane = _renumbered(columns.lane, part.lanes, lanes)
+        columns.detail = _renumbered(columns.detail, part.details, details)
+        for column, held in pieces.items():
+            held.append(getattr(columns, column))
+        events, lost = events + part.events, lost + part.lost_bytes
+        after = part.after if part.after is not None else after
+        if part.memory_peak_bytes is not None:
+            peaks.append(part.memory_peak_bytes)
+    # One column after the other, each freed in pieces before the next is joined: the peak is the table and one column.
+    joined = {column: np.concatenate(pieces.pop(column)) for column in tuple(pieces)}
+    return Decoded(
+        columns=Columns(**joined),
+        names=list(names),  # type: ignore[arg-type]
+        lanes=list(lanes),  # type: ignore[arg-type]
+        details=list(details),  # type: ignore[arg-type]
+        events=events,
+        memory_peak_bytes=max(peaks, default=None),
+        lost_bytes=lost,
+        after=after,
+    )
+
+
+def _renumbered(column: NDArray[np.int32], keys: list[Any], common: Numbers) -> NDArray[np.int32]:
+    """Numbers of one block as those of the whole; -1 stays."""
+    table = np.array([*(common[key] for key in keys), -1], dtype=np.int32)
+    return table[column]
