@@ -161,7 +161,7 @@ def tf32_unsupported(machine: Snapshot) -> Iterator[Evidence]:
         "take the GPU out of use, reset it and run the vendor's diagnostics", "dcgmi diag -r 3", safety="needs root"
     ),
     confirm="dcgmi diag -r 3",
-    source="bound of 5e-3 on the relative error of a 256 × 256 float32 product; sound boards stay near 1e-6, TF32 near 1e-3",
+    source="bound on the relative error of a 256 × 256 product: float32 stays near 1e-6, TF32 near 1e-3",
 )
 def wrong_product(machine: Snapshot) -> Iterator[Evidence]:
     """A product on a GPU differs from the same product on the CPU by more than its number format allows.
