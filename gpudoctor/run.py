@@ -29,6 +29,8 @@ class Run(Fact, frozen=True, kw_only=True, omit_defaults=False):
     """In order of rank; those that were seen."""
     missing: dict[str, str] = {}
     """`rank 3` → why nothing is known of it."""
+    unread: dict[str, str] = {}
+    """Name of a trace → why it is not part of the run."""
     steps: int | None = None
     """Whole steps in the windows, the least over ranks."""
     step_ms: float | None = None

@@ -63,7 +63,8 @@ class KernelGroup(Fact, frozen=True, kw_only=True):
     grid: str = ""
     """`x,y,z` blocks; empty where the trace does not say. The same kernel on more blocks does more work."""
     kind: str = "other"
-    """`gemm`, `attention`, `softmax`, `optimizer`, `normalisation`, `layout`, `memset`, `elementwise` or `other`."""
+    """`gemm`, `attention`, `softmax`, `optimizer`, `normalisation`, `layout`, `elementwise` or `other`; `operator` on
+    a CPU job."""
     tensor_cores: bool | None = None
     """Of a gemm: it runs on tensor cores, as its name tells; None where the name does not tell."""
     count: int = 0
@@ -155,8 +156,11 @@ class Collectives(Fact, frozen=True, kw_only=True):
     """Of it, time in which no compute ran."""
     bytes: tuple[int | None, ...] = ()
     """Of the larger of input and output; None where the trace does not say."""
+    before_ns: dict[str, tuple[int, ...]] = {}
+    """By share (`compute`, `host`, …; those that occur): what the rank did from the end of the group's previous
+    collective to the start of this one."""
     left_out: int = 0
-    """Collectives that did not fit in the columns (at most 20,000 a rank)."""
+    """Collectives that did not fit in the columns (at most 10,000 a group)."""
 
 
 class SyncCall(Fact, frozen=True, kw_only=True):
@@ -281,7 +285,7 @@ class Rank(Fact, frozen=True, kw_only=True):
     loader: LoaderStats | None = None
     """None where the trace marks no fetch."""
     optimizer_steps: int | None = None
-    """`Optimizer.step` annotations in the window; None where there is none."""
+    """`Optimizer.step` annotations in the window's steps; None where there is none."""
     forwards: int | None = None
     """Forward passes through DistributedDataParallel in the window; None where the trace marks none. More than
     one an optimizer step means gradient accumulation."""
@@ -311,10 +315,13 @@ class Arrival(Fact, frozen=True, kw_only=True):
     """Of these, collectives at which this rank arrived last, by more than the clock's grain."""
     wait_ms: float = 0.0
     """Time it waits in collectives for others."""
+    exposed_wait_ms: float = 0.0
+    """Of it, at most this much was not hidden by compute of its own."""
     caused_ms: float = 0.0
     """Time the other members wait for it, mean over them, in collectives at which it arrived last."""
-    before: StepShares | None = None
-    """What it did between the previous collective and those at which it arrived last, as shares of that time."""
+    extra_ms: dict[str, float] = {}
+    """By share (`compute`, `host`, `loader`, …): what it spent before the collectives at which it arrived last beyond
+    the median of the group. The largest is what it was doing while the others waited."""
 
 
 class Link(Fact, frozen=True, kw_only=True):
@@ -342,12 +349,14 @@ class Pace(Fact, frozen=True, kw_only=True):
     rank: int
     slowdown: float | None = None
     """Duration of its kernels over the median rank's, the same kernels on the same grids, median over kernels;
-    1.3 is a GPU that takes 30 % longer. None where fewer than 3 kinds of kernels are shared."""
-    kinds: int = 0
-    """Kinds of kernels compared."""
+    1.3 is a GPU that takes 30 % longer. None where the ranks share too few kernels to compare (see `alike`)."""
+    alike: float = 0.0
+    """Share of its kernel launches, 0 to 1, that all ranks run on the same grids. Below 0.7 the ranks do different
+    work, and kernels that keep their grid whatever the size would pass for a slow GPU."""
     work: float | None = None
     """Its kernels' work over the median rank's, at one common speed: 1.5 is a rank with half as much again to do."""
     kernels: float | None = None
     """Number of its kernels over the median rank's."""
     excess_ms: float = 0.0
-    """Milliseconds a step that its kernels take beyond the median rank's."""
+    """Milliseconds a step that its kernels take beyond the median rank's, whatever the reason. Of an even number of
+    ranks the median is the lower of the middle two, so that of two ranks the quicker is the measure."""
