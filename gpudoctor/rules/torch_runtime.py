@@ -37,7 +37,7 @@ NOT_A_FAULT = ("out of memory", "busy or unavailable", "no kernel image")
     Severity.ERROR,
     why="every job of this environment dies at its first line",
     fix=(
-        Fix("put right the library or package named", 'python -c "import torch"'),
+        Fix("put right the library or package named"),
         Fix(
             "where the installation itself is in doubt, install it again",
             "python -m pip install --force-reinstall --no-cache-dir torch",
@@ -186,9 +186,9 @@ def _ended(machine: Snapshot) -> Evidence | None:
         return None
     what = f"start of CUDA, stage {runtime.stage}"
     if runtime.timed_out:
-        seen = "slow: still computing at the deadline" if runtime.busy else "hangs" + _innermost(runtime.traceback)
-        severity = Severity.WARNING if runtime.busy else None
-        return Evidence(what=what, seen=seen, wanted="an answer", severity=severity, confidence="likely")
+        # WHY not judged by `busy` as the import is: a thread that waits for a stuck kernel spins, and looks busy.
+        seen = "no answer by the deadline" + _innermost(runtime.traceback)
+        return Evidence(what=what, seen=seen, wanted="it starts", confidence="likely")
     if runtime.signal is not None:
         words = f": {runtime.error}" if runtime.error else _innermost(runtime.traceback)
         return Evidence(what=what, seen=f"died by {_signal_name(runtime.signal)}{words}", wanted="it starts")
