@@ -10,10 +10,15 @@ class WheelLibrary(Fact, frozen=True, kw_only=True):
     """As installed, such as `nvidia-cudnn-cu13`."""
     version: str | None = None
     library: str | None = None
-    """`cudnn`, `nccl`, `cublas`, `nvjitlink`, …"""
+    """`cudnn`, `nccl`, `cublas`, `nvjitlink`, `cudart`, `nvrtc`, `cusparselt`, …"""
     cuda_major: int | None = None
+    """CUDA it was built for; None where neither its name nor its files tell."""
     files: tuple[str, ...] = ()
-    """Paths of its .so files, relative to site-packages."""
+    """Paths of its .so files, relative to site-packages; empty where not known (pasted text, conda)."""
+    overwritten: tuple[str, ...] = ()
+    """Of these, the ones another wheel's copy has replaced, by size."""
+    conda: bool = False
+    """A conda package: its files lie in the environment's own lib folder."""
 
 
 class SystemLibrary(Fact, frozen=True, kw_only=True):
@@ -21,7 +26,9 @@ class SystemLibrary(Fact, frozen=True, kw_only=True):
 
     library: str
     path: str
+    """As the loader would open it, such as `/usr/local/cuda/lib64/libcublas.so.12`."""
     version: str | None = None
+    """From the name of the file it leads to."""
     via: str | None = None
     """`LD_LIBRARY_PATH`, `LD_PRELOAD`, `ldconfig`."""
 
@@ -34,6 +41,8 @@ class DamagedFile(Fact, frozen=True, kw_only=True):
     seen: str
     """`missing`, `N bytes` or `hash …`."""
     wanted: str
+    whole: bool | None = None
+    """Its ELF tables end inside the file: changed (stripped, patched), not cut off. None where it is no ELF file."""
 
 
 class Libraries(Subject, frozen=True, kw_only=True):
@@ -44,7 +53,14 @@ class Libraries(Subject, frozen=True, kw_only=True):
     damaged: tuple[DamagedFile, ...] | None = None
     """Empty: all sizes agree with RECORD. None: not looked at."""
     ld_library_path: tuple[str, ...] = ()
+    """Folders in it, in the loader's order."""
     ld_preload: tuple[str, ...] = ()
     cuda_home: str | None = None
+    """CUDA_HOME, else CUDA_PATH, as set."""
+    cuda_home_exists: bool | None = None
+    """None where neither is set."""
+    toolkit_path: str | None = None
+    """Folder of the toolkit that extensions are built with: CUDA_HOME, else nvcc's on PATH, else /usr/local/cuda."""
     nvcc_version: str | None = None
+    """CUDA of that toolkit, such as `12.8`."""
     nvcc_path: str | None = None

@@ -10,17 +10,19 @@ class Package(Fact, frozen=True, kw_only=True):
     """As PyPI normalises it, such as `flash-attn`."""
     version: str | None = None
     requires_torch: str | None = None
-    """Requirement on torch from its own metadata, such as `==2.9.1`; None where it has none."""
+    """Requirement on torch from its own metadata, such as `==2.9.1`; empty where it takes any torch; None where its
+    metadata name none or were not seen."""
     requires_python: str | None = None
     compiled: bool = False
-    """It holds compiled code that was tried by import."""
+    """It holds compiled code for torch."""
     imported: bool | None = None
-    """None where the import was not tried."""
+    """Its compiled code loads beside this torch; None where that was not tried."""
     import_error: str | None = None
-    """Last line of the traceback."""
+    """The loader's words, or the last line of the traceback."""
     signal: int | None = None
+    """Number of the signal the trial died by."""
     local_cuda: str | None = None
-    """CUDA tag in its version, such as `cu128`."""
+    """CUDA tag of its build, such as `cu128` or `cpu`; None where its version does not tell."""
 
 
 class Packages(Subject, frozen=True, kw_only=True):
@@ -29,3 +31,9 @@ class Packages(Subject, frozen=True, kw_only=True):
     installed: tuple[Package, ...] = ()
     compilers: tuple[str, ...] | None = None
     """C compilers on PATH (cc, gcc, clang) or in CC; empty where there is none, which torch.compile needs."""
+    torch_requires: dict[str, str] | None = None
+    """What torch's own metadata require of packages compiled for it: `{"triton": "==3.6.0"}`; None where not seen."""
+
+    def get(self, name: str) -> Package | None:
+        """The package of that name; None where it is not installed."""
+        return next((package for package in self.installed if package.name == name), None)
