@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -166,6 +167,8 @@ _TyperUsageError: type[Any] = typer.BadParameter.__mro__[1]
 
 def main() -> NoReturn:
     """Entry point. Ends in an exit code and never in a traceback."""
+    # A check ends before collecting garbage would pay, and the imports are a tenth faster without.
+    gc.disable()
     _open_standard_streams()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)

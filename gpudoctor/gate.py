@@ -33,12 +33,19 @@ def apply(policy: Policy, findings: Iterable[Finding], today: date) -> Passed:
     severities = {find(word).code: severity for word, severity in policy.severity.items()}
     kept: list[Finding] = []
     ignored: list[Ignored] = []
+    follow: dict[str, tuple[str, ...]] = {}
     for finding in findings:
-        told = msgspec.structs.replace(finding, severity=severities.get(finding.code, finding.severity))
+        told = msgspec.structs.replace(
+            finding,
+            severity=severities.get(finding.code, finding.severity),
+            # Of the same rule at a place that is ignored: what follows from it follows from this one too.
+            consequences=finding.consequences or follow.pop(finding.code, ()),
+        )
         ignore = next((ignore for ignore in policy.ignore if _covers(ignore, told, today)), None)
         if ignore is None:
             kept.append(told)
         else:
+            follow[told.code] = told.consequences
             ignored.append(
                 Ignored(code=told.code, name=told.name, where=told.where, reason=ignore.reason, expires=ignore.expires)
             )
@@ -80,7 +87,7 @@ def exit_code(verdict: Verdict, findings: Iterable[Finding], fail_on: Severity |
 def _covers(ignore: Ignore, finding: Finding, today: date) -> bool:
     return (
         find(ignore.code or ignore.name or "").code == finding.code
-        and ignore.where in (None, finding.where)
+        and (ignore.where is None or f"{finding.where} ".startswith(f"{ignore.where} "))
         and not _expired(ignore, today)
     )
 

@@ -150,6 +150,6 @@ def _check_values(policy: Policy) -> None:
 
 def _plain(message: str) -> str:
     """From `Expected `int`, got `str` - at `$.expect.gpus`` to `expect.gpus: expected int, got str`."""
-    what, _, where = message.replace("`", "").partition(" - at $")
+    what, _, where = message.replace(" | null", "").replace("`", "").partition(" - at $")
     what = what[:1].lower() + what[1:]
     return f"{where.lstrip('.')}: {what}" if where else what
