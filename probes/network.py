@@ -6,7 +6,6 @@ only where the user's own launch variables name it: the job is about to ask the 
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import socket
@@ -14,7 +13,7 @@ from typing import Any
 
 from gpudoctor.facts.network import Interface, Network, RdmaPort
 from gpudoctor.probes import resolver
-from gpudoctor.probes.sockets import Listener, inodes, listeners, processes
+from gpudoctor.probes.sockets import Listener, inodes, is_loopback, listeners, processes
 from gpudoctor.probes.system import NotRead, System
 
 DMABUF_KERNEL = (5, 12)  # NVIDIA GPU Operator documentation, GPUDirect RDMA, requirements for DMA-BUF
@@ -62,7 +61,7 @@ def _interfaces(system: System) -> tuple[Interface, ...] | None:
             Interface(
                 name=name,
                 up=state.isup if state else None,
-                loopback=bool(own) and all(ipaddress.ip_address(item).is_loopback for item in own) or name == "lo",
+                loopback=name == "lo" or (bool(own) and all(is_loopback(item) for item in own)),
                 addresses=own,
                 speed_mb_s=(state.speed or None) if state else None,
             )

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from gpudoctor.facts.network import Interface
+from gpudoctor.probes.sockets import is_loopback
 from gpudoctor.probes.system import NotRead, System
 
 DEADLINE_S = 1.0
@@ -45,7 +46,7 @@ class Hosts:
 
     def is_here(self, addresses: tuple[str, ...]) -> bool:
         """One of them is this machine's."""
-        return any(address in self._own or not _is_outward(address) for address in addresses)
+        return any(address in self._own or is_loopback(address) for address in addresses)
 
 
 def _lines(system: System, path: str) -> list[str]:

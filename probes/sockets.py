@@ -71,7 +71,7 @@ def arguments(process: Path) -> tuple[str, ...]:
     """Its command line; empty for kernel threads, for what has ended, and where it may not be read."""
     with suppress(OSError):
         text = (process / "cmdline").read_bytes().decode("utf-8", errors="replace")
-        return tuple(text.rstrip("\0").split("\0")) if text else ()
+        return tuple(text.removesuffix("\0").split("\0")) if text else ()
     return ()
 
 

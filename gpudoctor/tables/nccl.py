@@ -1,4 +1,4 @@
-"""Environment variables of NCCL and torch.distributed: which names are read, which are old, which values are for debugging."""
+"""Environment variables of NCCL and torch.distributed: names that are read, old names, values for debugging."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def known(self) -> frozenset[str]:
         """Every name that NCCL or torch reads or has read."""
-        return frozenset((*(row.name for row in (*self.variable, *self.renamed)), *self.undocumented))
+        old = (row.name for row in self.renamed)
+        return frozenset((*(row.name for row in self.variable), *old, *self.undocumented))
 
     def foreign(self, name: str) -> bool:
         """A plugin, another build of NCCL or a build system reads it."""
