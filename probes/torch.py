@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import importlib.metadata
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from shutil import which
 
@@ -25,15 +24,15 @@ OFFICIAL = re.compile(r"\d+\.\d+\.\d+\+cu(\d+)(\d)")
 def read(system: System) -> TorchBuild:
     """What version.py and the wheel's metadata say. `installed` is False where neither is anywhere on the path."""
     interpreter = examine(system)
-    found = _distribution(system, interpreter)
+    about = metadata(system.path(entry) for entry in interpreter.path)
     folders = list(_folders(system, interpreter.path))
     # The metadata's own folder, so that a stray copy before it counts as shadowing and not as the installation.
-    home = next((folder for folder in folders if found is not None and _beside(folder, found)), None)
+    home = next((folder for folder in folders if about is not None and folder.parent == about.parent), None)
     home = home or next(iter(folders), None)
     version = _version(home) if home is not None else {}
-    if "__version__" not in version and found is not None:
-        version["__version__"] = found.version
-    installed = found is not None or "__version__" in version
+    if "__version__" not in version and about is not None:
+        version["__version__"] = re.sub(r"^torch-|(-py[\d.]+)?\.(dist|egg)-info$", "", about.name)
+    installed = about is not None or "__version__" in version
     build = _build(version, interpreter) if installed and home is not None else None
     return TorchBuild(
         installed=installed,
@@ -45,30 +44,41 @@ def read(system: System) -> TorchBuild:
         python=interpreter.executable,
         python_version=interpreter.version,
         python_tag=interpreter.tag,
-        python_tags=_tags(found),
+        python_tags=_tags(about),
         path_python=_python_on_path(system, interpreter),
         arch_list=_arch_list(version.get("__version__"), interpreter) if build == "cuda" else None,
-        pins=pins(found),
+        pins=pins(about),
         shadowed_by=_shadow(system, home, folders),
     )
 
 
-def pins(found: importlib.metadata.Distribution | None) -> dict[str, str]:
+def metadata(path: Iterable[Path]) -> Path | None:
+    """The .dist-info (or .egg-info) folder of torch that comes first along a path."""
+    # WHY not importlib.metadata: its import alone takes as long as all of this probe.
+    for folder in path:
+        for found in sorted(folder.glob("torch-*.*-info")):
+            if found.is_dir():
+                return found
+    return None
+
+
+def pins(about: Path | None) -> dict[str, str]:
     """Library → version that the metadata requires exactly, cuda-toolkit's own pins included (torch 2.11 and newer)."""
-    if found is None:
+    if about is None:
         return {}
-    texts = [found.read_text("METADATA") or ""]
+    texts = [_text(about / "METADATA")]
     if "\nRequires-Dist: cuda-toolkit" in texts[0]:
-        beside = [str(found.locate_file(""))]
-        toolkits = importlib.metadata.distributions(name="cuda-toolkit", path=beside)
-        texts += [toolkit.read_text("METADATA") or "" for toolkit in toolkits]
+        texts += [_text(toolkit) for toolkit in about.parent.glob("cuda_toolkit-*.dist-info/METADATA")]
     names = {"cuda-runtime": "cudart"}
     return {names.get(name, name): pin for text in texts for name, pin in PIN.findall(text)}
 
 
-def _distribution(system: System, interpreter: Interpreter) -> importlib.metadata.Distribution | None:
-    path = [str(system.path(entry)) for entry in interpreter.path]
-    return next(iter(importlib.metadata.distributions(name="torch", path=path)), None)
+def _text(file: Path) -> str:
+    """Empty where the file cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _folders(system: System, path: tuple[str, ...]) -> Iterator[Path]:
@@ -78,10 +88,6 @@ def _folders(system: System, path: tuple[str, ...]) -> Iterator[Path]:
         # A folder without __init__.py hides nothing: a regular package further on wins over it.
         candidates = (folder / "torch", folder / "torch.py")
         yield from (found for found in candidates if found.is_file() or (found / "__init__.py").is_file())
-
-
-def _beside(folder: Path, found: importlib.metadata.Distribution) -> bool:
-    return folder.parent == Path(str(found.locate_file("")))
 
 
 def _version(home: Path) -> dict[str, str]:
@@ -110,9 +116,9 @@ def _build(version: dict[str, str], interpreter: Interpreter) -> str | None:
     return "mps" if interpreter.platform == "darwin" else "cpu"
 
 
-def _tags(found: importlib.metadata.Distribution | None) -> tuple[str, ...]:
-    text = (found.read_text("WHEEL") if found is not None else None) or ""
-    return tuple(line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("Tag:"))
+def _tags(about: Path | None) -> tuple[str, ...]:
+    lines = _text(about / "WHEEL").splitlines() if about is not None else []
+    return tuple(line.partition(":")[2].strip() for line in lines if line.startswith("Tag:"))
 
 
 def _arch_list(version: str | None, interpreter: Interpreter) -> tuple[str, ...] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import signal
@@ -16,7 +15,7 @@ import msgspec
 
 from gpudoctor.facts.torch import LoadedVersion, TorchRuntime
 from gpudoctor.probes.system import NotRead, System
-from gpudoctor.probes.torch import pins
+from gpudoctor.probes.torch import metadata, pins
 
 SCRIPT = Path(__file__).with_name("torch_child.py")
 MARK = "@gpudoctor "
@@ -128,8 +127,7 @@ def _with_pins(libraries: tuple[LoadedVersion, ...], path: str | None) -> tuple[
     """What torch does not say it was compiled with, from what its wheel requires."""
     if path is None:
         return libraries
-    site = str(Path(path).parent.parent)
-    wanted = pins(next(iter(importlib.metadata.distributions(name="torch", path=[site])), None))
+    wanted = pins(metadata([Path(path).parent.parent]))
     return tuple(
         msgspec.structs.replace(
             library, compiled=".".join(wanted[library.name].split(".")[: library.loaded.count(".") + 1])

@@ -82,6 +82,7 @@ def healthy() -> Snapshot:
             path="/opt/venv/lib/python3.12/site-packages/torch",
             python="/opt/venv/bin/python",
             python_version="3.12.3",
+            python_tag="cp312",
             python_tags=("cp312-cp312-manylinux_2_28_x86_64",),
             path_python="/opt/venv/bin/python",
             arch_list=("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),

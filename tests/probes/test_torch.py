@@ -155,3 +155,9 @@ def test_another_python_on_path_is_named_and_a_wrapper_script_is_not(tmp_path: P
     other = torch.read(System(environ={**os.environ, "PATH": str(tmp_path / "real")}))
     shim = torch.read(System(environ={**os.environ, "PATH": str(tmp_path / "shim")}))
     assert (other.path_python, shim.path_python) == (str(tmp_path / "real/python"), None)
+
+
+def test_a_conda_package_of_old_is_known_by_its_egg_info(tmp_path: Path) -> None:
+    (tmp_path / SITE / "torch-1.10.2-py3.12.egg-info").mkdir(parents=True)
+    found = _read(tmp_path)
+    assert (found.installed, found.version, found.python_tags) == (True, "1.10.2", ())
