@@ -76,6 +76,11 @@ def test_an_info_swallows_nothing() -> None:
     assert {finding.code for finding in found} == {"AAA001", "BBB001"}
 
 
+def test_a_warning_swallows_no_error() -> None:
+    worse = _rule("BBB001", _see(), severity=Severity.ERROR, because=("AAA001",))
+    assert [finding.code for finding in _findings(_rule("AAA001", _see()), worse)] == ["BBB001", "AAA001"]
+
+
 def test_rules_that_blame_each_other_do_not_vanish() -> None:
     found = _findings(_rule("AAA001", _see(), because=("BBB001",)), _rule("BBB001", _see(), because=("AAA001",)))
     assert [(finding.code, finding.consequences) for finding in found] == [("AAA001", ("BBB001",))]
