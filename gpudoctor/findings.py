@@ -180,9 +180,17 @@ def _findings(asked: Rule[Subject], subject: Subject) -> Iterator[Finding]:
 
 def _folded(found: list[tuple[Rule[Subject], Finding]]) -> Iterator[Finding]:
     """Only the roots, each with the codes that follow from it."""
-    # An info explains nothing: it is no fault, so it may not swallow one.
-    causes = {finding.code for _, finding in found if finding.severity is not Severity.INFO}
-    parent = {asked.code: next((code for code in asked.because if code in causes), None) for asked, _ in found}
+    worst: dict[str, int] = {}
+    for _, finding in found:
+        worst[finding.code] = min(worst.get(finding.code, finding.severity.rank), finding.severity.rank)
+
+    def explains(cause: str, code: str) -> bool:
+        # A cause may not hide what is worse than itself, and an info, which is no fault, hides nothing.
+        return cause in worst and worst[cause] <= worst[code] and worst[cause] < Severity.INFO.rank
+
+    parent = {
+        asked.code: next((code for code in asked.because if explains(code, asked.code)), None) for asked, _ in found
+    }
 
     def root(code: str) -> str:
         path = [code]
