@@ -5,10 +5,12 @@ from gpudoctor.rules import (
     clock,
     container,
     cpu,
+    cuda_start,
     disks,
     driver,
     environment,
     exposure,
+    fabric,
     gpu,
     host,
     kernel_log,
@@ -27,6 +29,8 @@ from gpudoctor.snapshot import Snapshot
 
 MACHINE_RULES: tuple[Rule[Snapshot], ...] = (
     *driver.RULES,
+    *cuda_start.RULES,
+    *fabric.RULES,
     *gpu.RULES,
     *kernel_log.RULES,
     *topology.RULES,
