@@ -66,7 +66,8 @@ def main(arguments: list[str]) -> int:
 def _help(command: tuple[str, ...]) -> str:
     environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
     words = [sys.executable, "-m", "gpudoctor", *command, "--help"]
-    return subprocess.run(words, check=True, capture_output=True, text=True, env=environment).stdout
+    output = subprocess.run(words, check=True, capture_output=True, text=True, env=environment).stdout
+    return output.replace(" <str>", "")  # Some versions of typer name the type of an argument.
 
 
 def _read(path: Path) -> str | None:

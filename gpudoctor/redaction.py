@@ -27,7 +27,7 @@ _HOST = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9][\w.-]*(?:\[[\d,-]+\])?")
 _USER_NAME = re.compile(r"^(USER|LOGNAME|USERNAME|SUDO_USER)$|_USER$|_ACCOUNT$")
 _HOME = re.compile(r"(?<=/home/)[^/\s:'\"]+|(?<=/Users/)[^/\s:'\"]+|(?<=\\Users\\)[^\\\s:'\"]+")
 _UUID = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-zA-Z])", re.IGNORECASE)
-_PART_OF_UUID = re.compile(r"(?<=GPU-)[0-9a-f-]{4,35}(?![0-9a-zA-Z])|(?<=MIG-)[0-9a-f-]{4,35}(?![0-9a-zA-Z])")
+_PART_OF_UUID = re.compile(r"(?:(?<=GPU-)|(?<=MIG-))[0-9a-f-]{4,35}(?![0-9a-zA-Z-])")
 _IPV4 = re.compile(r"(?<![\w.-])(?:\d{1,3}\.){3}\d{1,3}(?![\w-]|\.\d)")
 _IPV6 = re.compile(r"(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}(?![\w:])", re.IGNORECASE)
 _MAC = re.compile(r"(?<![\w:])(?:[0-9a-f]{2}:){5}[0-9a-f]{2}(?![\w:])", re.IGNORECASE)
@@ -43,6 +43,7 @@ _KNOWN_SHAPE = re.compile(
     r"\b(?:hf_|ghp_|gho_|ghs_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA|ASIA|AIza|nvapi-|wandb_)[\w-]{12,}"
     r"|\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]+)?|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*"
 )
+_HEX = re.compile(r"(?<![A-Za-z0-9])(?:[0-9a-f]{32,}|[0-9A-F]{32,})(?![A-Za-z0-9])")
 _LONG = re.compile(r"(?<![\w+/=.-])[A-Za-z0-9+/=_-]{32,}(?![\w+/=.-])")
 
 _NO_NAMES = frozenset({"", "root", "nobody", "localhost", "localhost.localdomain", "none", "unknown"})
@@ -112,6 +113,7 @@ class _StandIns:
         text = _GUID.sub(lambda found: self._numbered(found.group(), "0000:0000:0000:{:04x}"), text)
         text = _HOME.sub(lambda found: self._home(found.group()), text)
         text = self._words.sub(lambda found: self._names.get(found.group()) or self._addresses[found.group()], text)
+        text = _HEX.sub(SECRET, text)
         return _LONG.sub(lambda found: SECRET if _looks_random(found.group()) else found.group(), text)
 
     def _learn_hosts(self, machine: Snapshot, strings: list[tuple[str, str]]) -> None:
@@ -133,13 +135,13 @@ class _StandIns:
             self._names.setdefault(short, stand_in)
 
     def _learn_users(self, strings: list[tuple[str, str]], users: Iterable[str]) -> None:
-        found = list(users)
+        found: list[str] = []
         for path, text in strings:
             found += _HOME.findall(text)
             name = path.rpartition(".")[2]
             if name.isupper() and _USER_NAME.search(name):
                 found.append(text)
-        for user in found:
+        for user in (*found, *users):
             stand_in = self._home(user)
             if user not in _NO_NAMES | _ALSO_WORDS:
                 self._names.setdefault(user, stand_in)
@@ -194,10 +196,8 @@ def _is_address(text: str) -> bool:
 
 def _looks_random(text: str) -> bool:
     """A key or token, and no path, version, symbol or option."""
-    if re.fullmatch(r"[0-9a-f]+|[0-9A-F]+", text):
-        return True
-    if text.startswith(("/", "_Z", "--")) or text.count("/") > 3:
+    if text.startswith(("/", "_Z", "--")) or text.count("/") > 3 or re.search(r"[a-z]{7}", text):
         return False
     kinds: tuple[Callable[[str], bool], ...] = (str.isupper, str.islower, str.isdigit)
-    upper, lower, digits = (sum(map(kind, text)) for kind in kinds)
-    return upper >= 3 and lower >= 3 and digits >= 3 and not re.search(r"[a-z]{7}", text)
+    fewest = min(sum(map(kind, text)) for kind in kinds)
+    return fewest >= (1 if len(text) == 40 else 3)  # Amazon's secret keys have 40 letters and may have one digit.

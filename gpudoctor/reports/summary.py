@@ -110,15 +110,15 @@ def _links(machine: Snapshot) -> Iterator[Fact]:
 
 def _torch(machine: Snapshot) -> Iterator[Fact]:
     build, runtime = machine.torch, machine.torch_runtime
-    if build is not None and build.version:
-        yield "TOR", build.version + (f" on Python {build.python_version}" if build.python_version else "")
+    if build is not None and build.python_version:
+        yield "TOR", f"Python {build.python_version}"
     if runtime is None:
         return
     if runtime.import_s is not None:
         yield "TOR", f"imports in {runtime.import_s:.1f} s"
     tests = runtime.smoke or ()
     if tests and all(test.ok for test in tests):
-        yield "TOR", f"{len(tests)} GPU{'s' * (len(tests) > 1)} multiply right"
+        yield "TOR", f"{len(tests)} GPU{'s' * (len(tests) > 1)} compute right"
     if runtime.precision is not None and runtime.precision.float32_matmul:
         yield "PRE", f"float32 matmul {runtime.precision.float32_matmul}"
 
@@ -148,11 +148,9 @@ def _host(machine: Snapshot) -> Iterator[Fact]:
         else []
     )
     if memory:
-        yield "SYS", f"{min(memory) / GIB:.0f} GiB"
+        yield "SYS", f"{_gib(min(memory))}"
     if machine.shm is not None and machine.shm.total_bytes:
-        yield "SHM", f"/dev/shm {machine.shm.total_bytes / GIB:.3g} GiB"
-    if machine.limits is not None and machine.limits.open_files:
-        yield "SYS", f"{machine.limits.open_files} open files"
+        yield "SHM", f"/dev/shm {_gib(machine.shm.total_bytes)}"
     if machine.container is not None:
         yield "CTR", f"in {machine.container.kind}" if machine.container.kind else "no container"
 
@@ -160,7 +158,8 @@ def _host(machine: Snapshot) -> Iterator[Fact]:
 def _launch(machine: Snapshot) -> Iterator[Fact]:
     if machine.environment is not None:
         names = machine.environment.variables
-        yield "ENV", f"CUDA_VISIBLE_DEVICES {names.get('CUDA_VISIBLE_DEVICES', 'unset')}"
+        if "CUDA_VISIBLE_DEVICES" in names:
+            yield "ENV", f"CUDA_VISIBLE_DEVICES={names['CUDA_VISIBLE_DEVICES']}"
         nccl = sum(name.startswith("NCCL_") for name in {**machine.environment.nccl_config, **names})
         yield "NCC", f"{nccl or 'no'} NCCL variable{'s' * (nccl != 1)}"
     if machine.network is not None:
@@ -196,3 +195,8 @@ _FACTS = {
     "launch": _launch,
     "exposure": _exposure,
 }
+
+
+def _gib(size_bytes: int) -> str:
+    size = size_bytes / GIB
+    return f"{size:.0f} GiB" if size >= 10 else f"{size:.2g} GiB"
