@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 
 from gpudoctor.facts.exposure import Notebook
 from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
+from gpudoctor.rules.launch import is_loopback
 from gpudoctor.snapshot import Snapshot
 
 JUPYTER = "Jupyter Server documentation, Security in the Jupyter Server"
@@ -14,14 +14,7 @@ JUPYTER = "Jupyter Server documentation, Security in the Jupyter Server"
 
 def _beyond_loopback(notebook: Notebook) -> bool | None:
     """Other machines can reach it; None where its address is not known."""
-    if notebook.address is None:
-        return None
-    if notebook.address in {"", "*"}:
-        return True
-    try:
-        return not ipaddress.ip_address(notebook.address).is_loopback
-    except ValueError:
-        return notebook.address != "localhost"
+    return None if notebook.address is None else not is_loopback(notebook.address)
 
 
 def _place(notebook: Notebook) -> str:
@@ -46,7 +39,7 @@ def jupyter_without_token(machine: Snapshot) -> Iterator[Evidence]:
     """A Jupyter server asks for neither token nor password and listens beyond loopback.
 
     An info on loopback alone, which other users of this machine still reach. Likely in containers, where published
-    ports decide who gets there. Silent for JupyterHub's servers (the hub asks) and where the settings could not be read.
+    ports decide who gets there. Silent for JupyterHub's servers (the hub asks) and where settings could not be read.
     """
     for notebook in (machine.exposure.notebooks if machine.exposure else None) or ():
         beyond = _beyond_loopback(notebook)

@@ -1,4 +1,4 @@
-"""What rules on launch variables share: for which machine a job is meant, and how C reads a number."""
+"""What rules on launch variables share: for which machine a job is meant, how C reads a number."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ def nodes(machine: Snapshot) -> int | None:
 def several_nodes(machine: Snapshot) -> bool:
     """The job is known to span nodes."""
     return (nodes(machine) or 1) > 1
+
+
+def is_loopback(address: str) -> bool:
+    """127.0.0.0/8, ::1 and `localhost`."""
+    return address.startswith("127.") or address in {"::1", "localhost"}
 
 
 def number(value: str | None) -> int:

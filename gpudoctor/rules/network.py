@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 
 from gpudoctor.facts.environment import Environment
 from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
-from gpudoctor.rules.launch import one_gpu_at_most, several_nodes
+from gpudoctor.rules.launch import is_loopback, one_gpu_at_most, several_nodes
 from gpudoctor.snapshot import Snapshot
 
 RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 INITIALIZATION = "PyTorch documentation, torch.distributed, Environment variable initialization"
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 @rule(
@@ -33,7 +25,7 @@ def _is_loopback(address: str) -> bool:
     confirm='getent ahosts "$(hostname)"',
     source="PyTorch documentation, torch.distributed, Common environment variables; Debian Reference, chapter 5.1.1",
 )
-def hostname_is_loopback(machine: Snapshot) -> Iterator[Evidence]:
+def hostnameis_loopback(machine: Snapshot) -> Iterator[Evidence]:
     """The host name resolves to loopback addresses alone, or to nothing (gloo then takes loopback).
 
     An error for a job of several nodes. A warning with two GPUs or more, or with launch variables: a distributed job
@@ -43,7 +35,7 @@ def hostname_is_loopback(machine: Snapshot) -> Iterator[Evidence]:
     network, environment = machine.network, machine.environment or Environment()
     if network is None or network.host_addresses is None:
         return
-    if not all(_is_loopback(address) for address in network.host_addresses):
+    if not all(is_loopback(address) for address in network.host_addresses):
         return
     near = environment.launched or (machine.gpus is not None and not one_gpu_at_most(machine))
     severity = Severity.WARNING if near else Severity.INFO
@@ -126,7 +118,7 @@ def rank_variables_inconsistent(machine: Snapshot) -> Iterator[Evidence]:
     loopback.
 
     Silent for missing ones under Slurm, MPI and Lightning, which derive them later, and where only MASTER_ADDR and
-    MASTER_PORT are set, for scripts to use. A warning, likely, where RANK alone is missing: a script may use WORLD_SIZE.
+    MASTER_PORT are set, for scripts to use. A warning, likely, where RANK alone is missing: a script may set it.
     """
     environment = machine.environment
     if environment is None or not environment.variables.keys() & {
@@ -153,7 +145,7 @@ def rank_variables_inconsistent(machine: Snapshot) -> Iterator[Evidence]:
         )
     yield from _missing(environment)
     master = environment.variables.get("MASTER_ADDR", "")
-    if world is not None and local and world > local and _is_loopback(master):
+    if world is not None and local and world > local and is_loopback(master):
         yield Evidence(
             where="MASTER_ADDR", what=f"for {-(-world // local)} nodes", seen=master, wanted="rank 0's address"
         )
