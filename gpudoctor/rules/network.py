@@ -25,7 +25,7 @@ INITIALIZATION = "PyTorch documentation, torch.distributed, Environment variable
     confirm='getent ahosts "$(hostname)"',
     source="PyTorch documentation, torch.distributed, Common environment variables; Debian Reference, chapter 5.1.1",
 )
-def hostnameis_loopback(machine: Snapshot) -> Iterator[Evidence]:
+def hostname_is_loopback(machine: Snapshot) -> Iterator[Evidence]:
     """The host name resolves to loopback addresses alone, or to nothing (gloo then takes loopback).
 
     An error for a job of several nodes. A warning with two GPUs or more, or with launch variables: a distributed job

@@ -1,5 +1,7 @@
 """Launch variables of CUDA and torch."""
 
+from typing import Any
+
 import pytest
 
 from gpudoctor.facts.driver import Driver
@@ -21,9 +23,7 @@ UUID = "GPU-{}8f6a2c-1111-2222-3333-444444444444"
 TWO = Gpus(boards=tuple(Gpu(index=index, name="H100", uuid=UUID.format(f"a{index}")) for index in range(2)))
 
 
-def _found(
-    asked: Rule[Snapshot], gpus: Gpus | None = TWO, torch: TorchBuild | None = None, **variables: str
-) -> list[Evidence]:
+def _found(asked: Rule[Snapshot], gpus: Any = TWO, torch: Any = None, **variables: str) -> list[Evidence]:
     return list(asked.judge(Snapshot(gpus=gpus, torch=torch, environment=Environment(variables=variables))))
 
 

@@ -1,5 +1,7 @@
 """NCCL's variables by themselves."""
 
+from typing import Any
+
 import pytest
 
 from gpudoctor.facts.driver import Driver
@@ -22,7 +24,7 @@ from gpudoctor.snapshot import Snapshot
 ONE, FOUR = (Gpus(boards=tuple(Gpu(index=index) for index in range(count))) for count in (1, 4))
 
 
-def _found(asked: Rule[Snapshot], gpus: Gpus | None = FOUR, **variables: str) -> list[Evidence]:
+def _found(asked: Rule[Snapshot], gpus: Any = FOUR, **variables: str) -> list[Evidence]:
     return list(asked.judge(Snapshot(gpus=gpus, environment=Environment(variables=variables))))
 
 

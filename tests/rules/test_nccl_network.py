@@ -1,5 +1,7 @@
 """What NCCL and gloo will find of a network."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -29,7 +31,7 @@ def _port(number: int = 0, state: str = "ACTIVE", layer: str = "InfiniBand", phy
     return RdmaPort(device=f"mlx5_{number}", port=1, state=state, link_layer=layer, physical_state=physical)
 
 
-def _machine(network: Network, nodes: int | None = None, **variables: str) -> Snapshot:
+def _machine(network: Network, nodes: Any = None, **variables: str) -> Snapshot:
     return Snapshot(
         gpus=EIGHT, network=network, environment=Environment(variables=variables), expected=Expected(nodes=nodes)
     )
