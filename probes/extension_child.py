@@ -34,7 +34,8 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         told = {name: trial(partial(load, paths), asked["seconds"]) for name, paths in files.items()}
     else:
         told = {name: {"error": "not tried"} for name in files}
-    again = {name: partial(load, files[name]) for name, ending in told.items() if ending}
+    again: dict[str, Callable[[], object]] = {}
+    again.update({name: partial(load, files[name]) for name, ending in told.items() if ending})
     again.update({name: partial(importlib.import_module, module) for name, module in modules.items()})
     if again:
         importlib.import_module("torch")

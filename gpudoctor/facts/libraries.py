@@ -13,8 +13,10 @@ class WheelLibrary(Fact, frozen=True, kw_only=True):
     """`cudnn`, `nccl`, `cublas`, `nvjitlink`, `cudart`, `nvrtc`, `cusparselt`, …"""
     cuda_major: int | None = None
     """CUDA it was built for; None where neither its name nor its files tell."""
+    folder: str | None = None
+    """The site-packages it lies in."""
     files: tuple[str, ...] = ()
-    """Paths of its .so files, relative to site-packages; empty where not known (pasted text, conda)."""
+    """Paths of its .so files, relative to that folder; empty where not known (pasted text, conda)."""
     overwritten: tuple[str, ...] = ()
     """Of these, the ones another wheel's copy has replaced, by size."""
     conda: bool = False
@@ -59,8 +61,10 @@ class Libraries(Subject, frozen=True, kw_only=True):
     """CUDA_HOME, else CUDA_PATH, as set."""
     cuda_home_exists: bool | None = None
     """None where neither is set."""
-    toolkit_path: str | None = None
-    """Folder of the toolkit that extensions are built with: CUDA_HOME, else nvcc's on PATH, else /usr/local/cuda."""
-    nvcc_version: str | None = None
-    """CUDA of that toolkit, such as `12.8`."""
+    toolkits: tuple[str, ...] | None = None
+    """Folders of CUDA toolkits, first the one that extensions are built with (CUDA_HOME, else nvcc's on PATH, else
+    /usr/local/cuda); empty where there is none, None where not looked for."""
     nvcc_path: str | None = None
+    """The compiler that extensions are built with."""
+    nvcc_version: str | None = None
+    """Its CUDA, such as `12.8`."""
