@@ -174,7 +174,8 @@ class SyncCall(Fact, frozen=True, kw_only=True):
     blocked_ns: int = 0
     """Time the thread stood in the call, whether the device was busy or not."""
     idle_ns: int = 0
-    """Device idle time in the gaps that open under or right after such a call: what the calls cost."""
+    """What the calls cost: device idle time in the gaps that open under or right after such a call, as far as the
+    thread is blocked or launching again (parts of the shares `sync` and `launch`)."""
 
 
 class Allocations(Fact, frozen=True, kw_only=True):
@@ -224,7 +225,10 @@ class Gap(Fact, frozen=True, kw_only=True):
     cause: str
     """`loader`, `sync`, `launch` or `host`: what most of it is."""
     during: str | None = None
-    """Operator or annotation that covers most of it on a launching thread; None where the trace has none."""
+    """Operator, call, annotation or Python frame that covers most of it on a launching or iterating thread; None where
+    none covers half of it."""
+    after: str | None = None
+    """What ended last before the main part of it began: `Optimizer.step#AdamW.step`, `aten::_local_scalar_dense`."""
 
 
 class Segment(Fact, frozen=True, kw_only=True):

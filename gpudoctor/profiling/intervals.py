@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 Intervals = NDArray[np.int64]
 """Shape (n, 2): start and end of each, sorted, none touching another, none empty."""
 

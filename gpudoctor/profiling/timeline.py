@@ -6,11 +6,11 @@ The definitions stand in docs/architecture.md; `StepShares` repeats what each sh
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpudoctor.facts.run import Step, StepShares
 from gpudoctor.profiling import kernels
@@ -20,6 +20,8 @@ from gpudoctor.profiling.intervals import (
     NOTHING,
     Intervals,
     Ints,
+    Mask,
+    clip,
     holding,
     intersect,
     join,
@@ -31,8 +33,6 @@ from gpudoctor.profiling.trace import Trace
 
 SHARES = ("compute", "communication", "copies", "loader", "sync", "launch", "host")
 """In order of precedence."""
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -46,24 +46,38 @@ class Timeline:
     """Whole steps; empty where the trace has no step marks."""
     start: int
     end: int
+    host: Intervals
+    """The same steps as their marks on the host show them; it may be steps ahead of the device. The window itself where
+    there are no marks."""
     work: Ints
     """The events that make the device's time: kernels, copies, memsets; else operators."""
     work_step: Ints
     """Number of the step that launched each; -1 for none."""
     launch: Ints
     """Place in the trace of the call that launched each; -1 where it is not in the trace."""
-    parts: dict[str, Intervals] = field(default_factory=dict)
-    """The seven shares as times; together they are the window."""
+    whole: dict[str, Intervals] = field(default_factory=dict)
+    """The seven shares as times over the whole trace, the time before the window included."""
+
+    @cached_property
+    def parts(self) -> dict[str, Intervals]:
+        """The seven shares as times; together they are the window."""
+        return {name: clip(times, self.start, self.end) for name, times in self.whole.items()}
 
     @property
     def window(self) -> int:
         return self.end - self.start
 
     @cached_property
-    def inside(self) -> Ints:
-        """Work that begins in the window."""
-        begins = self.trace.columns.start[self.work]
-        return self.work[(begins >= self.start) & (begins < self.end)]
+    def inside(self) -> Mask:
+        """Of `work`, what the window's steps launched; without step marks all of it."""
+        if not self.steps:
+            return np.ones(len(self.work), dtype=bool)
+        return np.isin(self.work_step, _numbers(self.steps))
+
+    def asked(self, pattern: re.Pattern[str], *kinds: int) -> Ints:
+        """Events of the host whose name shows the pattern, in the window's steps."""
+        found = named(self.trace, pattern, *kinds)
+        return found[holding(self.trace.columns.start[found], self.host) >= 0]
 
     @property
     def shares(self) -> StepShares:
@@ -102,8 +116,14 @@ def measure(trace: Trace) -> Timeline:
     steps, start, end = _window(trace, work, work_step, marks)
     if end <= start:
         raise TraceError("no time passes in it")
-    parts = _account(trace, on_cpu, work, launch, start, end)
-    return Timeline(trace, on_cpu, steps, start, end, work, work_step, launch, parts)
+    whole = _account(trace, on_cpu, work, launch, int(columns.start.min()), end)
+    whole_span: Intervals = np.array([[start, end]], dtype=np.int64)
+    host = marks.spans[np.isin(marks.numbers, _numbers(steps))] if steps else whole_span
+    return Timeline(trace, on_cpu, steps, start, end, host, work, work_step, launch, whole)
+
+
+def _numbers(steps: Iterable[Step]) -> Ints:
+    return np.array([-1 if step.number is None else step.number for step in steps], dtype=np.int64)
 
 
 def _host_work(trace: Trace) -> Ints:
@@ -189,7 +209,7 @@ def _window(trace: Trace, work: Ints, work_step: Ints, marks: _Marks) -> tuple[t
 
 
 def _account(trace: Trace, on_cpu: bool, work: Ints, launch: Ints, start: int, end: int) -> dict[str, Intervals]:
-    """Every moment of the window under one share."""
+    """Every moment of this time under one share."""
     busy = _busy(trace, on_cpu, work)
     held = _held_back(trace, on_cpu, work, launch)
     parts: dict[str, Intervals] = {}
