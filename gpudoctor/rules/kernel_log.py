@@ -70,11 +70,11 @@ def application_xid(machine: Snapshot) -> Iterator[Evidence]:
         for code in dict.fromkeys(event.xid for event, _ in ours):
             same = [(event, fault) for event, fault in ours if event.xid == code]
             event, fault = same[-1]
-            process = f" by {event.process or 'process'} ({event.pid})" if event.pid is not None else ""
+            process = f"{event.process or 'process'} ({event.pid}): " if event.pid is not None else ""
             yield Evidence(
                 where=_where(bus_id, _board(machine, bus_id)),
                 what=f"Xid {code}{_times(len(same))}{_ago(event)}",
-                seen=f"{fault.meaning}{process}",
+                seen=f"{process}{fault.meaning}",
                 wanted="none",
                 fix=(Fix(fault.action),),
             )
