@@ -16,18 +16,17 @@ VIRTUAL_PRODUCTS = ("kvm", "qemu", "virtual", "vmware", "virtualbox", "bochs", "
 
 def read(system: System) -> Host:
     """Nothing here needs root."""
-    if system.live:
-        names = os.uname() if hasattr(os, "uname") else platform.uname()
-        name, kind, kernel, machine = names[1], names[0], names[2], names[4]
-    else:
-        name, kind, machine = system.text_or_none("/proc/sys/kernel/hostname"), "Linux", None
-        kernel = system.text_or_none("/proc/sys/kernel/osrelease")
+    # A recorded machine is always Linux.
+    names = platform.uname() if system.live else None
+    name = names.node if names else system.text_or_none("/proc/sys/kernel/hostname")
+    kernel = names.release if names else system.text_or_none("/proc/sys/kernel/osrelease")
+    kind = names.system if names else "Linux"
     linux = kind == "Linux"
     return Host(
         name=name,
         system=kind,
         kernel=kernel,
-        machine=machine,
+        machine=names.machine if names else None,
         distribution=_distribution(system) if linux else f"macOS {platform.mac_ver()[0]}" if kind == "Darwin" else None,
         wsl="microsoft" in (kernel or "").lower() if linux else None,
         virtual_machine=_virtual_machine(system) if linux else None,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from gpudoctor.facts.driver import Driver
 from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
 from gpudoctor.rules import cuda as look
 from gpudoctor.snapshot import Snapshot
@@ -71,24 +72,23 @@ def driver_library_mismatch(machine: Snapshot) -> Iterator[Evidence]:
 
     Silent where NVML starts, which it only does on its own module, whatever the kernel log says of the past.
     """
-    driver = machine.driver
-    if driver is None:
-        return
+    driver = machine.driver or Driver()
     said = driver.nvml_error_code == look.NVML_MISMATCH or "version mismatch" in (driver.nvml_error or "").lower()
-    asked = driver.nvml_error is not None
+    refused = driver.nvml_error is not None
+    works = driver.library_version is not None and not refused
     lines = machine.kernel_log.nvrm_errors if machine.kernel_log is not None else ()
     logged = next((line for line in lines if "API mismatch" in line), None)
     module, library = driver.module_version, driver.library_version
     differ = bool(module and library and not look.same(module, library))
     # A library without NVML's word may be a stray one of an image (DRV006), unless the module complains of it.
-    if not (said or (asked and logged) or (differ and (not asked or logged))):
+    if not (said or (logged and not works) or (differ and not refused)):
         return
     seen = [f"module {module}" if module else "", f"library {library}" if library and differ else "", logged or ""]
     yield Evidence(
         what="kernel module and library",
         seen=", ".join(part for part in (*seen, driver.nvml_error or "") if part),
         wanted="one version",
-        confidence="certain" if said or logged else "likely",
+        confidence="certain" if said or (logged and refused) else "likely",
     )
 
 

@@ -108,6 +108,12 @@ def test_driver_library_mismatch_speaks_of_pasted_words_without_a_number() -> No
     assert len(list(driver_library_mismatch.judge(Snapshot(driver=driver)))) == 1
 
 
+def test_driver_library_mismatch_speaks_of_a_pasted_log_alone() -> None:
+    log = KernelLog(nvrm_errors=("API mismatch: the client has the version 570.133.07, the kernel module 570.124.06",))
+    (found,) = driver_library_mismatch.judge(Snapshot(kernel_log=log))
+    assert found.confidence == "likely"
+
+
 def test_driver_library_mismatch_is_quiet_on_an_old_line_of_the_log_while_nvml_works() -> None:
     driver = Driver(module_version="570.133.07", library_version="570.133.07", cuda_version="12.8")
     log = KernelLog(nvrm_errors=("API mismatch: the client has the version 570.133.07, the kernel module 570.124.06",))
