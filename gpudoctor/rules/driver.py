@@ -75,13 +75,16 @@ def driver_library_mismatch(machine: Snapshot) -> Iterator[Evidence]:
     driver = machine.driver or Driver()
     said = driver.nvml_error_code == look.NVML_MISMATCH or "version mismatch" in (driver.nvml_error or "").lower()
     refused = driver.nvml_error is not None
-    works = driver.library_version is not None and not refused
+    # An NVML that starts, or that is not there at all (a container beside), has nothing to do with an old line.
+    apart = driver.nvml_error_code in {look.NVML_NOT_LOADED, look.NVML_NO_LIBRARY} or (
+        driver.library_version is not None and not refused
+    )
     lines = machine.kernel_log.nvrm_errors if machine.kernel_log is not None else ()
     logged = next((line for line in lines if "API mismatch" in line), None)
     module, library = driver.module_version, driver.library_version
     differ = bool(module and library and not look.same(module, library))
     # A library without NVML's word may be a stray one of an image (DRV006), unless the module complains of it.
-    if not (said or (logged and not works) or (differ and not refused)):
+    if not (said or (logged and not apart) or (differ and not refused)):
         return
     seen = [f"module {module}" if module else "", f"library {library}" if library and differ else "", logged or ""]
     yield Evidence(

@@ -121,8 +121,9 @@ def test_driver_library_mismatch_is_quiet_on_an_old_line_of_the_log_while_nvml_w
 
 
 def test_driver_library_mismatch_is_quiet_on_a_stale_libcuda_of_an_image_without_nvml() -> None:
+    log = KernelLog(nvrm_errors=("API mismatch: the client has the version 535.54.03, the kernel module 580.95.05",))
     driver = Driver(module_version="580.95.05", library_version="535.54.03", nvml_error="not found", nvml_error_code=12)
-    assert list(driver_library_mismatch.judge(Snapshot(driver=driver))) == []
+    assert list(driver_library_mismatch.judge(Snapshot(driver=driver, kernel_log=log))) == []
 
 
 def test_driver_library_mismatch_is_quiet_on_a_version_cut_short_and_on_one_alone() -> None:
