@@ -6,6 +6,7 @@ import msgspec
 
 from gpudoctor.facts.base import Fact
 from gpudoctor.facts.run import Arrival, Link, Pace, Rank, StepShares
+from gpudoctor.facts.watch import Watch
 from gpudoctor.snapshot import Snapshot
 
 SCHEMA = 1
@@ -41,7 +42,7 @@ class Run(Fact, frozen=True, kw_only=True, omit_defaults=False):
     """Over all ranks, where the agent knows the batch."""
     tokens_per_s: float | None = None
     exit_code: int | None = None
-    """Of the job; negative for a signal; None where it was not run by gpudoctor."""
+    """Of the job, as a shell tells it (128 + N where signal N ended it); None where it was not run by gpudoctor."""
     ended_by_us: bool | None = None
     """gpudoctor ended the job after its window."""
     stalled_s: float | None = None
@@ -56,6 +57,8 @@ class Run(Fact, frozen=True, kw_only=True, omit_defaults=False):
     """One for each process group and operation that could be matched."""
     paces: tuple[Pace, ...] = ()
     """One a rank, where at least two ranks have kernels."""
+    watch: Watch | None = None
+    """What NVML saw of the GPUs meanwhile; None without NVML."""
     machine: Snapshot = Snapshot()
     """The machine it ran on; empty for traces from elsewhere."""
 

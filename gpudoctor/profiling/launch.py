@@ -79,25 +79,25 @@ class Outcome:
     interrupted: bool = False
 
 
-def command_line(
-    python: str, words: Sequence[str], *, module: bool = False, processes: int = 1, launcher: bool = False
-) -> tuple[str, ...]:
-    """The command that runs SCRIPT or `-m MODULE` with its arguments, under torchrun where it has several processes.
+def command_line(python: str, words: Sequence[str], *, processes: int | None = None) -> tuple[str, ...]:
+    """The command that runs the words: `SCRIPT ARGS…`, `-m MODULE ARGS…`, or a launcher's whole line.
 
-    With `launcher` the words are a whole command of the user's (`torchrun …`, `accelerate launch …`) and stay as they
-    are. Raises LaunchError where the script or the program does not exist.
+    With `processes` a script or module is run under torchrun, even if it is one. A launcher's line (`torchrun …`,
+    `accelerate launch …`, `python -m …`) stays as it is. Raises LaunchError where there is nothing to run.
     """
-    if launcher:
-        if shutil.which(words[0]) is None:
-            raise LaunchError(f"{words[0]} is not a program on PATH; give its path, or profile a script directly")
-        return tuple(words)
-    if not module and not Path(words[0]).is_file():
-        raise LaunchError(f"{words[0]} is no file; give a script, `-m MODULE`, or a launcher's command after `--`")
-    target = ("-m", *words) if module else tuple(words)
-    if processes == 1:
-        return (python, *target)
-    torchrun = (python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}")
-    return (*torchrun, *target)
+    first = words[0]
+    if first == "-m" or first.endswith(".py") or shutil.which(first) is None:
+        if first == "-m" and len(words) < 2:
+            raise LaunchError("-m wants the name of a module")
+        if first != "-m" and not Path(first).is_file():
+            raise LaunchError(f"{first} is neither a file nor a program on PATH; give a script, or `-m MODULE`")
+        if processes is None:
+            return (python, *words)
+        torchrun = (python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}")
+        return (*torchrun, *words)
+    if processes is not None:
+        raise LaunchError(f"--nproc-per-node is for scripts; {first} starts its own processes, so say it there")
+    return tuple(words)
 
 
 def environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:

@@ -158,24 +158,26 @@ def test_sigterm_reaches_the_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "options", "said"),
+    ("words", "processes", "said"),
     [
-        (["missing.py"], {}, "missing.py is no file"),
-        (["no-such-launcher"], {"launcher": True}, "no-such-launcher is not a program on PATH"),
+        (["missing.py"], None, "missing.py is neither a file nor a program"),
+        (["no-such-launcher"], None, "no-such-launcher is neither a file nor a program"),
+        (["-m"], None, "-m wants the name of a module"),
+        (["sh", "-c", "true"], 2, "--nproc-per-node is for scripts"),
     ],
 )
 def test_what_cannot_be_started_is_said_before_anything_runs(
-    words: list[str], options: dict[str, Any], said: str
+    words: list[str], processes: int | None, said: str
 ) -> None:
     with pytest.raises(LaunchError, match=said):
-        command_line(sys.executable, words, **options)
+        command_line(sys.executable, words, processes=processes)
 
 
 def test_commands_are_what_the_user_would_type() -> None:
     here = __file__
     assert command_line("py", [here, "--lr", "1"]) == ("py", here, "--lr", "1")
-    assert command_line("py", ["pkg.train", "-x"], module=True) == ("py", "-m", "pkg.train", "-x")
+    assert command_line("py", ["-m", "pkg.train", "-x"]) == ("py", "-m", "pkg.train", "-x")
     torchrun = ("py", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     assert command_line("py", [here], processes=2) == (*torchrun, here)
-    assert command_line("py", ["pkg"], module=True, processes=2) == (*torchrun, "-m", "pkg")
-    assert command_line("py", ["sh", "-c", "true"], launcher=True) == ("sh", "-c", "true")
+    assert command_line("py", ["-m", "pkg"], processes=2) == (*torchrun, "-m", "pkg")
+    assert command_line("py", ["sh", "-c", "true"]) == ("sh", "-c", "true")
