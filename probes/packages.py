@@ -35,9 +35,7 @@ class Found:
 
     def requirement(self, name: str, interpreter: Interpreter) -> str | None:
         """The versions its metadata allow of a package, such as `==2.9.1`; None where they do not name it."""
-        wanted = re.compile(
-            rf"{name}\s*(?:\[[^]]*\])?\s*\(?(?P<versions>[^a-zA-Z_;)][^;)]*|)\)?\s*(?:;(?P<marker>.*))?$"
-        )
+        wanted = re.compile(rf"{name}\s*(?:\[[^]]*\])?\s*\(?(?P<versions>[<>=!~][^;)]*|)\)?\s*(?:;(?P<marker>.*))?$")
         matches = (wanted.match(line.strip()) for line in self.metadata.requires or ())
         versions = [match["versions"].strip() for match in matches if match and _applies(match["marker"], interpreter)]
         return ",".join(filter(None, versions)) if versions else None
