@@ -269,6 +269,9 @@ class Rank(Fact, frozen=True, kw_only=True):
     """None where nothing could be measured."""
     clock_base_ns: int | None = None
     """Add it to a time of this rank for nanoseconds since 1970 by the host's clock; None in old traces."""
+    clock_ahead_ns: int | None = None
+    """How far this rank's clock is ahead of the first rank's, told from the ends of collectives they share; None where
+    they share none. Taken from its times, it lays ranks of several hosts on one axis."""
     window_ns: tuple[int, int] | None = None
     """Start and end of the window."""
     each_step: tuple[Step, ...] = ()
@@ -315,8 +318,11 @@ class Arrival(Fact, frozen=True, kw_only=True):
     rank: int
     matched: int = 0
     """Collectives compared: those that every member of a group recorded."""
+    contested: int = 0
+    """Of these, collectives at which the others waited for whoever came last, by more than jitter. Where several
+    follow each other without a break only the first is: the others find everybody there."""
     last: int = 0
-    """Of these, collectives at which this rank arrived last, by more than the clock's grain."""
+    """Of the contested ones, those at which this rank arrived last."""
     wait_ms: float = 0.0
     """Time it waits in collectives for others."""
     exposed_wait_ms: float = 0.0
@@ -353,10 +359,10 @@ class Pace(Fact, frozen=True, kw_only=True):
     rank: int
     slowdown: float | None = None
     """Duration of its kernels over the median rank's, the same kernels on the same grids, median over kernels;
-    1.3 is a GPU that takes 30 % longer. None where the ranks share too few kernels to compare (see `alike`)."""
+    1.3 is a GPU that takes 30 % longer. None where it shares too few kernels with the others (see `alike`)."""
     alike: float = 0.0
-    """Share of its kernel launches, 0 to 1, that all ranks run on the same grids. Below 0.7 the ranks do different
-    work, and kernels that keep their grid whatever the size would pass for a slow GPU."""
+    """Share of its kernel launches, 0 to 1, that most ranks run on the same grids. Below 0.7 it does other work than
+    they do, and kernels that keep their grid whatever the size would make it pass for a slow GPU."""
     work: float | None = None
     """Its kernels' work over the median rank's, at one common speed: 1.5 is a rank with half as much again to do."""
     kernels: float | None = None

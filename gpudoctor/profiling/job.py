@@ -9,11 +9,13 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
+import msgspec
+
 from gpudoctor.facts.run import Rank, StepShares
 from gpudoctor.profiling.blocks import TraceError
 from gpudoctor.profiling.digest import digest
 from gpudoctor.profiling.paces import paces
-from gpudoctor.profiling.ranks import arrivals, links, meetings
+from gpudoctor.profiling.ranks import arrivals, clocks_ahead, links, meetings
 from gpudoctor.profiling.timeline import SHARES
 from gpudoctor.run import Run, RunError
 
@@ -126,6 +128,8 @@ def assemble(ranks: Sequence[Rank], *, unread: dict[str, str] | None = None) -> 
     world = max((rank.world_size or 0 for rank in ranks), default=0) or len(ranks)
     seen = {rank.rank for rank in ranks}
     met = meetings(ranks)
+    ahead = clocks_ahead(ranks, met)
+    ranks = [msgspec.structs.replace(rank, clock_ahead_ns=ahead.get(rank.rank)) for rank in ranks]
     steps = [rank.steps for rank in ranks if rank.steps is not None]
     lengths = [rank.step_ms for rank in ranks if rank.step_ms is not None]
     return Run(

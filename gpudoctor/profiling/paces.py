@@ -9,7 +9,7 @@ from gpudoctor.facts.run import KernelStats, Pace, Rank
 MIN_KINDS = 3
 """Kinds of kernels a comparison needs: one or two may differ for reasons of their own."""
 MIN_ALIKE = 0.7
-"""Share of launches that must be the same on all ranks before a GPU is called slow; see `Pace.alike`."""
+"""Share of launches that must be the others' too before a GPU is called slow; see `Pace.alike`."""
 
 
 def paces(ranks: Sequence[Rank]) -> tuple[Pace, ...]:
@@ -18,15 +18,14 @@ def paces(ranks: Sequence[Rank]) -> tuple[Pace, ...]:
     if len(measured) < 2:
         return ()
     medians = [_medians(stats) for _, stats in measured]
-    shared = set.intersection(*(set(own) for own in medians))
-    common = {key: _middle([own[key] for own in medians]) for key in shared}
+    common = _common(medians)
     alike = [
-        sum(group.count for group in stats.groups if (group.name, group.grid) in shared) / stats.count
+        sum(group.count for group in stats.groups if (group.name, group.grid) in common) / stats.count
         for _, stats in measured
     ]
-    trusted = len(shared) >= MIN_KINDS and min(alike) >= MIN_ALIKE
     slowdowns = [
-        _slowdown(stats, own, common) if trusted else None for (_, stats), own in zip(measured, medians, strict=True)
+        _slowdown(stats, own, common) if len(common) >= MIN_KINDS and same >= MIN_ALIKE else None
+        for (_, stats), own, same in zip(measured, medians, alike, strict=True)
     ]
     per_step = [stats.duration_ns / (rank.steps or 1) for rank, stats in measured]
     work = [duration / (slow or 1.0) for duration, slow in zip(per_step, slowdowns, strict=True)]
@@ -47,6 +46,15 @@ def paces(ranks: Sequence[Rank]) -> tuple[Pace, ...]:
 def _medians(stats: KernelStats) -> dict[tuple[str, str], float]:
     """Duration of one launch by kernel and grid."""
     return {(group.name, group.grid): float(group.median_ns) for group in stats.groups if group.median_ns}
+
+
+def _common(medians: list[dict[tuple[str, str], float]]) -> dict[tuple[str, str], float]:
+    """The middle duration of each kernel and grid that more than half of the ranks run."""
+    durations: dict[tuple[str, str], list[float]] = {}
+    for own in medians:
+        for key, duration in own.items():
+            durations.setdefault(key, []).append(duration)
+    return {key: _middle(values) for key, values in durations.items() if 2 * len(values) > len(medians)}
 
 
 def _middle(values: list[float]) -> float:

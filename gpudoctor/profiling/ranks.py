@@ -140,6 +140,26 @@ def _before(series: Collectives, name: str) -> Ints:
     return np.array(series.before_ns.get(name) or [0] * len(series.step), dtype=np.int64)
 
 
+def clocks_ahead(ranks: Sequence[Rank], met: Sequence[Meeting]) -> dict[int, int]:
+    """How far each rank's clock is ahead of the first rank's: a collective ends for all its members at once."""
+    bases = {rank.rank: rank.clock_base_ns or 0 for rank in ranks}
+    ahead = {ranks[0].rank: 0} if ranks else {}
+    found = True
+    while found:
+        found = False
+        for meeting in met:
+            known = [row for row, member in enumerate(meeting.members) if member in ahead]
+            if not known or len(known) == len(meeting.members):
+                continue
+            ends = meeting.start + meeting.duration
+            reference = meeting.members[known[0]]
+            for row, member in enumerate(meeting.members):
+                apart = int(np.median(ends[row] - ends[known[0]])) + bases[member] - bases[reference]
+                ahead.setdefault(member, ahead[reference] + apart)
+            found = True
+    return ahead
+
+
 def arrivals(ranks: Sequence[Rank], met: Sequence[Meeting]) -> tuple[Arrival, ...]:
     """One a rank that met others, in order of rank."""
     steps = min((rank.steps or 1 for rank in ranks), default=1)
@@ -152,8 +172,8 @@ def arrivals(ranks: Sequence[Rank], met: Sequence[Meeting]) -> tuple[Arrival, ..
 
 def _arrival(meeting: Meeting, row: int, rank: int, steps: int) -> Arrival:
     others = np.delete(np.arange(len(meeting.members)), row)
-    owed = meeting.wait[others].mean(axis=0)
-    last = (meeting.duration.argmin(axis=0) == row) & (owed > GRAIN_NS)
+    contested = meeting.wait.sum(axis=0) > GRAIN_NS * len(others)
+    last = (meeting.duration.argmin(axis=0) == row) & contested
     caused = sum(meeting.wait_ns(other, last) for other in others.tolist()) / len(others) if last.any() else 0.0
     every = np.ones_like(last)
     waited, summed = meeting.wait_ns(row, every), int(meeting.wait[row].sum())
@@ -166,6 +186,7 @@ def _arrival(meeting: Meeting, row: int, rank: int, steps: int) -> Arrival:
     return Arrival(
         rank=rank,
         matched=meeting.duration.shape[1],
+        contested=int(contested.sum()),
         last=int(last.sum()),
         wait_ms=waited / steps / 1e6,
         exposed_wait_ms=waited * (exposed / summed if summed else 0.0) / steps / 1e6,
@@ -183,6 +204,7 @@ def _summed(rank: int, parts: list[Arrival]) -> Arrival:
     return Arrival(
         rank=rank,
         matched=sum(part.matched for part in parts),
+        contested=sum(part.contested for part in parts),
         last=sum(part.last for part in parts),
         wait_ms=sum(part.wait_ms for part in parts),
         exposed_wait_ms=sum(part.exposed_wait_ms for part in parts),
