@@ -173,14 +173,15 @@ def main() -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     try:
-        code = _run(sys.argv[1:])
+        code = run(sys.argv[1:])
     except KeyboardInterrupt:
         say("interrupted")
         code = 130
     raise SystemExit(code)
 
 
-def _run(arguments: list[str]) -> int:
+def run(arguments: list[str]) -> int:
+    """The exit code of a command line; whatever goes wrong is told in one line."""
     try:
         return _parse(arguments)()
     except UsageError as error:
@@ -192,7 +193,8 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:  # Whatever it is, the user gets one line of it.
         if os.environ.get("GPUDOCTOR_DEBUG"):
             raise
-        say(f"internal error, to be reported (GPUDOCTOR_DEBUG=1 shows more): {type(error).__name__}: {error}")
+        what = f"{type(error).__name__}: {_one_line(str(error))}"
+        say(f"internal error, to be reported (GPUDOCTOR_DEBUG=1 shows more): {what}")
         return 3
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import signal
@@ -140,11 +141,19 @@ _TYPES: dict[str, Any] = {item.name: item.type for item in msgspec.structs.field
 
 def _answer(probe: Probe, system: System) -> _Answer:
     try:
-        return _Answer(fact=msgspec.json.encode(probe.read(system)))
+        return _Answer(fact=_encoded(probe.read(system)))
     except NotRead as error:
         return _Answer(reason=str(error))
     except Exception as error:
         return _Answer(reason=f"{type(error).__name__}: {error}")
+
+
+def _encoded(fact: Subject) -> bytes:
+    try:
+        return msgspec.json.encode(fact)
+    except UnicodeEncodeError:
+        # A path or a variable that is not UTF-8 costs its odd letters, not the whole subject.
+        return json.dumps(msgspec.to_builtins(fact), ensure_ascii=False).encode(errors="replace")
 
 
 def _run_inline(probes: list[Probe], system: System, timeout_s: float) -> Iterable[tuple[Probe, _Answer]]:
@@ -173,11 +182,13 @@ def _run_forked(probes: list[Probe], system: System, timeout_s: float) -> Iterab
                         continue
                     yield child.probe, _reap(child, selector, children)
                 for child in [child for child in children.values() if child.ends_at <= time.monotonic()]:
+                    _kill_commands(child.pid)
                     _reap(child, selector, children)
                     limit_s = min(child.probe.deadline_s, timeout_s)
                     yield child.probe, _Answer(reason=f"no answer in {limit_s:g} s")
     finally:
         for child in children.values():
+            _kill_commands(child.pid)
             _kill(child.pid)
 
 
@@ -218,6 +229,17 @@ def _reap(child: _Child, selector: selectors.BaseSelector, children: dict[int, _
     if status is not None and os.WIFSIGNALED(status):
         return _Answer(reason=f"the probe died by {signal.Signals(os.WTERMSIG(status)).name}")
     return _Answer(reason="the probe died")
+
+
+def _kill_commands(pid: int) -> None:
+    """End the commands that a probe waits for: each has a session of its own, which the probe's end would not reach."""
+    import psutil
+
+    with suppress(psutil.Error):
+        psutil.Process(pid).suspend()  # Else it would go on to its next command.
+        for command in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.Error):
+                command.kill()
 
 
 def _kill(pid: int) -> int | None:
