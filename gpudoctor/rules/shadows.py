@@ -116,7 +116,15 @@ def _shadowed(machine: Snapshot, name: str) -> Iterator[Evidence]:
             seen=row.loaded,
             wanted=f"{built}, which torch was built for" if row.compiled else f"{built}, the wheel's",
             severity=None if older else Severity.WARNING,
+            fix=() if outside or row.path is None else (_required(machine, name, wheel),),
         )
+
+
+def _required(machine: Snapshot, name: str, wheel: WheelLibrary | None) -> Fix:
+    """Where the copy in use is a wheel's, it is the wheel that has the wrong version."""
+    pin = machine.torch.pins.get(name) if machine.torch is not None else None
+    command = f"python -m pip install --no-deps {wheel.package}=={pin}" if wheel is not None and pin else None
+    return Fix(f"install the {name} that torch requires", command)
 
 
 def _wheel(machine: Snapshot, name: str) -> WheelLibrary | None:

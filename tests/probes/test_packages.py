@@ -10,6 +10,7 @@ import pytest
 
 from gpudoctor.facts.packages import Packages
 from gpudoctor.probes import extensions, packages
+from gpudoctor.probes.interpreter import Interpreter
 from gpudoctor.probes.system import System
 
 SITE = "opt/venv/lib/python3.12/site-packages"
@@ -150,7 +151,7 @@ def _never(*_: object) -> None:
 def test_files_for_another_python_are_left_out(tmp_path: Path) -> None:
     for name in ("flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so", "flash_attn_2_cuda.abi3.so"):
         (tmp_path / name).write_bytes(b"")
-    interpreter = packages.Interpreter(executable="python", version="3.12.3", path=())
+    interpreter = Interpreter(executable="python", version="3.12.3", path=())
     found = extensions.compiled(extensions.EXTENSIONS["flash-attn"], tmp_path, interpreter, "12.8")
     assert [Path(path).name for path in found] == ["flash_attn_2_cuda.abi3.so"]
 

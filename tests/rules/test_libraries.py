@@ -1,5 +1,6 @@
 """Rules on shared libraries."""
 
+import msgspec
 import pytest
 
 from gpudoctor.facts.libraries import DamagedFile, Libraries, SystemLibrary, WheelLibrary
@@ -53,6 +54,14 @@ def test_an_older_cudnn_in_the_process_is_an_error_wherever_it_lies() -> None:
     for path in (None, SYSTEM_CUDNN, f"{SITE}/nvidia/cudnn/lib/libcudnn.so.9"):
         row = LoadedVersion(name="cudnn", compiled="9.10.2", loaded="9.8.0", path=path)
         assert _severities(cudnn_shadowed, _process(row)) == [Severity.ERROR]
+
+
+def test_a_wheel_of_the_wrong_version_is_cured_by_the_right_one() -> None:
+    row = LoadedVersion(name="cudnn", compiled="9.10.2", loaded="9.8.0", path=f"{SITE}/nvidia/cudnn/lib/libcudnn.so.9")
+    torch = TorchBuild(version="2.9.1+cu128", cuda="12.8", build="cuda", pins={"cudnn": "9.10.2.21"})
+    machine = msgspec.structs.replace(_process(row), torch=torch)
+    (found,) = cudnn_shadowed.judge(machine)
+    assert found.fix[0].command == "python -m pip install --no-deps nvidia-cudnn-cu12==9.10.2.21"
 
 
 def test_an_older_cudnn_in_pasted_text_needs_nothing_else() -> None:
