@@ -233,7 +233,12 @@ def test_the_active_environment_is_examined(tmp_path: Path, monkeypatch: pytest.
 
 def test_every_option_reaches_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[CheckOptions] = []
-    monkeypatch.setattr(check, "run", lambda options: seen.append(options) or 0)
+
+    def run(options: CheckOptions) -> int:
+        seen.append(options)
+        return 0
+
+    monkeypatch.setattr(check, "run", run)
     words = "--quick --only A,B --only C --python p --policy f --save s --no-redact --checkpoint-dir d --timeout 5"
     assert cli.run(["check", *words.split(), "--fail-on", "never", "--no-color"]) == 0
     (options,) = seen
@@ -248,13 +253,15 @@ def test_every_option_reaches_the_check(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.slow
 def test_help_is_there_before_one_notices() -> None:
-    times = [_seconds("--help") for _ in range(5)]
-    assert min(times) < 0.25
+    # Beside a bare interpreter, in turns, since other work slows both.
+    pairs = [(_seconds("-c", "pass"), _seconds("-m", "gpudoctor", "--help")) for _ in range(7)]
+    bare, helped = (min(times) for times in zip(*pairs, strict=True))
+    assert helped < max(0.25, 4 * bare)
 
 
 def _seconds(*arguments: str) -> float:
     begin = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "gpudoctor", *arguments], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - begin
 
 

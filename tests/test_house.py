@@ -69,8 +69,8 @@ def test_every_package_folder_ships() -> None:
     listed = set(PROJECT["tool"]["setuptools"]["packages"])
     folders = {
         ".".join(file.parent.relative_to(ROOT).parts)
-        for file in (ROOT / "gpudoctor").rglob("__init__.py")
-        if "gpudoctor/probes" not in file.as_posix()
+        for file in (ROOT / "gpudoctor").rglob("*.py")
+        if "probes" not in file.relative_to(ROOT).parts
     }
     assert listed == folders | {"gpudoctor.probes"}
 
