@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from gpudoctor.profiling.blocks import Source, TraceError, header_of
+from gpudoctor.profiling.blocks import Block, Source, TraceError, header_of
 from gpudoctor.profiling.events import Columns, Decoded, Message, decode, merge
 
 PARALLEL_BYTES = 48 << 20
@@ -59,8 +59,10 @@ def read(path: Path, *, workers: int = 1) -> Trace:
             table = merge(_together(source, workers))
         else:
             table = merge(_alone(source))
+    if not table.events:
+        raise TraceError(source.damage or "no event in it")
     if not len(table.columns.kind):
-        raise TraceError(_damage(source, table) or "no event in it that a timeline is made of")
+        raise TraceError("no event in it that a timeline is made of")
     return Trace(
         path=path,
         header=_header(source, table),
@@ -87,32 +89,45 @@ def _without_collector() -> Iterator[None]:
 
 
 def _alone(source: Source) -> Iterator[Decoded]:
-    for block in source.blocks():
-        yield decode(block.text, int(source.first_ts))
+    blocks = source.blocks()
+    for block in blocks:
+        part = decode(block.text, int(source.first_ts))
+        if part.after is not None:
+            # The cut fell into what stands behind the events, which may hold lists of objects too.
+            part.after = b",".join((part.after, *(later.text for later in blocks), source.tail))
+            yield part
+            return
+        yield part
     yield decode(source.tail, int(source.first_ts))
 
 
 def _together(source: Source, workers: int) -> Iterator[Decoded]:
-    """As `_alone`, with few blocks under way so that memory stays bounded, in the file's order."""
-    compressed = source.compressed
+    """As `_alone`, in the file's order, with few blocks under way so that memory stays bounded."""
     # WHY: a fork of a process with threads (a progress bar has one) can hang; a fresh interpreter cannot.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         under_way: deque[Future[Decoded]] = deque()
         for block in source.blocks():
+            under_way.append(_submit(pool, source, block))
             if len(under_way) > 2 * workers:
-                yield under_way.popleft().result()
-            origin = int(source.first_ts)
-            if compressed:
-                under_way.append(pool.submit(decode, block.text, origin))
-            else:
-                under_way.append(pool.submit(_decode_part, str(source.path), block.start, block.end, origin))
-        while under_way:
-            yield under_way.popleft().result()
+                yield (part := under_way.popleft().result())
+                if part.after is not None:
+                    return
+        for future in under_way:
+            yield (part := future.result())
+            if part.after is not None:
+                return
     yield decode(source.tail, int(source.first_ts))
 
 
+def _submit(pool: ProcessPoolExecutor, source: Source, block: Block) -> Future[Decoded]:
+    if source.compressed:
+        return pool.submit(decode, block.text, int(source.first_ts))
+    # Reading the file again is cheaper than sending its text.
+    return pool.submit(_decode_part, str(source.path), block.start, block.end, int(source.first_ts))
+
+
 def _decode_part(path: str, start: int, end: int, origin_us: int) -> Decoded:
-    """In a worker: reading the file again is cheaper than sending its text."""
+    """In a worker process."""
     with _without_collector(), Path(path).open("rb") as file:
         file.seek(start)
         return decode(file.read(end - start), origin_us)
