@@ -25,6 +25,8 @@ class System:
     """The interpreter under examination."""
     quick: bool = False
     """Files and NVML alone: no import of torch, no smoke test."""
+    timeout_s: float = 60.0
+    """For the whole check. A probe that has a child of its own asks it to be done by then, and tells how far it got."""
     checkpoint_dir: Path | None = None
 
     def path(self, path: str) -> Path:

@@ -111,7 +111,9 @@ def _build(version: dict[str, str], interpreter: Interpreter) -> str | None:
     for name, build in (("cuda", "cuda"), ("hip", "rocm"), ("xpu", "xpu")):
         if version.get(name):
             return build
-    if "__version__" not in version or "git_version" not in version:
+    number = version.get("__version__")
+    # A file cut off before its `cuda` looks like a CPU build; a whole one ends with `git_version`.
+    if number is None or not (number.endswith("+cpu") or "git_version" in version):
         return None
     return "mps" if interpreter.platform == "darwin" else "cpu"
 

@@ -34,7 +34,7 @@ def read(system: System, deadline_s: float = 40.0) -> TorchRuntime:
     executable = which(system.python, path=system.environ.get("PATH", os.defpath))
     if executable is None:
         raise NotRead(f"{system.python} not found")
-    ending = _run(system, executable, deadline_s)
+    ending = _run(system, executable, min(deadline_s, system.timeout_s * 0.8))
     facts, unread = _facts(ending.output)
     if facts.get("stage") is None:
         raise NotRead(_last_line(ending.errors) or f"{executable} did not run the script")

@@ -29,7 +29,9 @@ def run(options: CheckOptions) -> int:
     python = choose(options.python, os.environ)
     for file in (options.output.file, options.save):
         check_writable(file)
-    system = System(python=python, quick=options.quick, checkpoint_dir=options.checkpoint_dir)
+    system = System(
+        python=python, quick=options.quick, timeout_s=options.timeout_s, checkpoint_dir=options.checkpoint_dir
+    )
     subjects = [probe.subject for probe in PROBES if probe.quick or not options.quick]
     with Progress(subjects) as progress:
         snapshot = collect(

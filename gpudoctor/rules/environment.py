@@ -11,6 +11,9 @@ from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
 from gpudoctor.rules.launch import number, without_gpus
 from gpudoctor.snapshot import Snapshot
 
+HIDING = frozenset({"", "-1", "NoDevFiles", "none", "void"})
+"""First entries that hide every GPU, as people do on purpose."""
+
 CUDA_GUIDE = "CUDA C++ Programming Guide, CUDA Environment Variables"
 
 
@@ -38,8 +41,12 @@ def visible_devices_invalid(machine: Snapshot) -> Iterator[Evidence]:
     if problem is None:
         return
     hides_all, wanted = problem
-    if hides_all and not boards and not machine.expected.gpus and machine.expected.device is None:
-        return  # nothing to hide is known
+    told = machine.expected.gpus or machine.expected.device
+    deliberate = text.split(",")[0].strip() in HIDING and (
+        not boards or (machine.torch is not None and machine.torch.build == "cpu")
+    )
+    if deliberate and not told:
+        return  # nothing to hide is known, or torch's build says that hiding is meant
     yield Evidence(
         where="CUDA_VISIBLE_DEVICES",
         what="hides every GPU" if hides_all else "value",
@@ -52,7 +59,7 @@ def _visible_devices_problem(parts: list[str], boards: tuple[Gpu, ...]) -> tuple
     """Whether it hides all GPUs, and what would be right; None where nothing is wrong."""
     while len(parts) > 1 and parts[-1] in {"", "-1"}:
         parts = parts[:-1]
-    if parts[0] in {"", "-1", "NoDevFiles", "none", "void"}:
+    if parts[0] in HIDING:
         hint = ": Slurm gave this job no GPU (--gres=gpu:N)" if parts[0] == "NoDevFiles" else ""
         return True, f"unset, or a list of devices{hint}"
     if (repeated := next((part for part in parts if parts.count(part) > 1), None)) is not None:

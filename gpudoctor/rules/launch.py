@@ -8,14 +8,15 @@ from gpudoctor.snapshot import Snapshot
 
 
 def without_gpus(machine: Snapshot) -> bool:
-    """Known to have no NVIDIA GPU to launch on, or not meant to use one."""
+    """Jobs launched from here are known to use no NVIDIA GPU.
+
+    A machine without GPUs does not say so: launch variables set on a login node travel with the job.
+    """
     if machine.expected.device not in {None, "cuda"}:
         return True
-    if machine.torch is not None and machine.torch.build not in {None, "cuda"}:
+    if machine.host is not None and machine.host.system == "Darwin":
         return True
-    if machine.gpus is not None:
-        return not machine.gpus.boards
-    return machine.driver is not None and machine.driver.pci_gpus == 0
+    return machine.torch is not None and machine.torch.build in {"rocm", "xpu", "mps"}
 
 
 def one_gpu_at_most(machine: Snapshot) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from gpudoctor.facts.environment import Environment
 from gpudoctor.facts.network import Interface, Network, RdmaPort
 from gpudoctor.findings import Evidence, Fix, Severity, rule
@@ -71,17 +73,21 @@ def no_such_interface(machine: Snapshot) -> Iterator[Evidence]:
     """NCCL_SOCKET_IFNAME leaves no interface of this node or only ones that are down, or GLOO_SOCKET_IFNAME names such.
 
     NCCL's value is a list of prefixes (`eth` fits eth0), exact after `=`, to exclude after `^`; gloo's a list of names
-    that must all be there. Silent where interfaces were not read, and for NCCL's on a node without GPUs (login nodes).
+    that must all be there. Silent where interfaces were not read. NCCL's is a warning on a node without known GPUs: a
+    login node may lack the interface that the nodes of the job have.
     """
     if machine.environment is None or machine.network is None or machine.network.interfaces is None:
         return
     for name, interfaces in _chosen(machine.environment, machine.network.interfaces).items():
+        elsewhere = name == "NCCL_SOCKET_IFNAME" and not (machine.gpus and machine.gpus.boards)
         if name == "NCCL_SOCKET_IFNAME" and without_gpus(machine):
             continue
         lacking = name == "GLOO_SOCKET_IFNAME" and len(interfaces) < len(_listed(machine.environment.variables[name]))
         if lacking or all(interface.up is False for interface in interfaces):
             present = ", ".join(interface.name for interface in machine.network.interfaces if not interface.loopback)
-            yield value(machine.environment, name, f"one of {present}" if present else "an interface of this node")
+            wanted = f"one of {present}" if present else "an interface of this node"
+            found = value(machine.environment, name, wanted)
+            yield msgspec.structs.replace(found, severity=Severity.WARNING, confidence="likely") if elsewhere else found
 
 
 def _chosen(environment: Environment, interfaces: tuple[Interface, ...]) -> dict[str, list[Interface]]:

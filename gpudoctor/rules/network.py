@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpudoctor.facts.environment import Environment
 from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
-from gpudoctor.rules.launch import is_loopback, one_gpu_at_most, several_nodes
+from gpudoctor.rules.launch import is_loopback, nodes, one_gpu_at_most, several_nodes
 from gpudoctor.snapshot import Snapshot
 
 RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -30,14 +30,16 @@ def hostname_is_loopback(machine: Snapshot) -> Iterator[Evidence]:
 
     An error for a job of several nodes. A warning with two GPUs or more, or with launch variables: a distributed job
     is near. Otherwise an info: Debian and Ubuntu write `127.0.1.1 HOSTNAME` on every machine, and one process never
-    asks. No error where GLOO_SOCKET_IFNAME names the interface. Silent where only DNS could tell.
+    asks, nor does a job of one node need another address. No error where GLOO_SOCKET_IFNAME names the interface. Silent
+    where only DNS could tell.
     """
     network, environment = machine.network, machine.environment or Environment()
     if network is None or network.host_addresses is None:
         return
     if not all(is_loopback(address) for address in network.host_addresses):
         return
-    near = environment.launched or (machine.gpus is not None and not one_gpu_at_most(machine))
+    several_gpus = machine.gpus is not None and not one_gpu_at_most(machine)
+    near = nodes(machine) != 1 and (environment.launched or several_gpus)
     severity = Severity.WARNING if near else Severity.INFO
     if several_nodes(machine):
         severity = Severity.WARNING if "GLOO_SOCKET_IFNAME" in environment.variables else Severity.ERROR

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
 from gpudoctor.rules import cards
+from gpudoctor.rules.launch import without_gpus
 from gpudoctor.snapshot import Snapshot
 
 AMPERE = (8, 0)
@@ -108,11 +109,14 @@ def _names(machine: Snapshot) -> dict[int, str]:
     source="PyTorch docs, CUDA environment variables",
 )
 def tf32_forced(machine: Snapshot) -> Iterator[Evidence]:
-    """NVIDIA_TF32_OVERRIDE or TORCH_ALLOW_TF32_CUBLAS_OVERRIDE is set on a machine whose cards know TF32.
+    """NVIDIA_TF32_OVERRIDE or TORCH_ALLOW_TF32_CUBLAS_OVERRIDE is set, and no card here is known to lack TF32.
 
     Silent where the policy asks for the format the variable forces; info in NVIDIA's images, which set torch's.
     """
-    if not any(cards.number(capability) >= AMPERE for capability in machine.capabilities().values()):
+    capabilities = machine.capabilities().values()
+    if without_gpus(machine) or (
+        capabilities and not any(cards.number(capability) >= AMPERE for capability in capabilities)
+    ):
         return
     for name, value in _overrides(machine).items():
         forced = "fp32" if value == "0" else "tf32"

@@ -98,11 +98,17 @@ def test_launch_blocking_speaks() -> None:
     assert found.seen == "1"
 
 
-def test_launch_blocking_is_quiet_at_zero_and_without_a_gpu() -> None:
+def test_launch_blocking_is_quiet_at_zero_and_where_no_gpu_is_meant() -> None:
     assert _found(launch_blocking, CUDA_LAUNCH_BLOCKING="0") == []
     assert _found(launch_blocking) == []
-    laptop = Snapshot(driver=Driver(pci_gpus=0), environment=Environment(variables={"CUDA_LAUNCH_BLOCKING": "1"}))
-    assert list(launch_blocking.judge(laptop)) == []
+    meant = Snapshot(expected=Expected(device="cpu"), environment=Environment(variables={"CUDA_LAUNCH_BLOCKING": "1"}))
+    assert list(launch_blocking.judge(meant)) == []
+
+
+def test_launch_variables_are_judged_on_a_login_node_too() -> None:
+    """They travel with the job to the nodes that have GPUs."""
+    login = Snapshot(driver=Driver(pci_gpus=0), environment=Environment(variables={"CUDA_LAUNCH_BLOCKING": "1"}))
+    assert len(list(launch_blocking.judge(login))) == 1
 
 
 @pytest.mark.parametrize(
@@ -156,8 +162,8 @@ def test_expandable_segments_are_unknown_to_torch_2_0() -> None:
     assert _found(alloc_conf_invalid, torch=TorchBuild(build="cuda", version="2.10.0+cu128"), **setting) == []
 
 
-def test_the_allocators_settings_do_not_matter_to_a_cpu_build() -> None:
-    assert _found(alloc_conf_invalid, torch=TorchBuild(build="cpu"), PYTORCH_CUDA_ALLOC_CONF="x") == []
+def test_the_allocators_settings_do_not_matter_to_rocm() -> None:
+    assert _found(alloc_conf_invalid, torch=TorchBuild(build="rocm"), PYTORCH_CUDA_ALLOC_CONF="x") == []
 
 
 @pytest.mark.parametrize(

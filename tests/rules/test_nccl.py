@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from gpudoctor.facts.driver import Driver
 from gpudoctor.facts.environment import Environment
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.topology import GpuPair, Topology
@@ -52,8 +51,8 @@ def test_values_nccl_takes_as_no_are_no_finding(value: str) -> None:
 
 def test_p2p_disabled_is_quiet_with_one_gpu_or_none() -> None:
     assert _found(p2p_disabled, gpus=ONE, NCCL_P2P_DISABLE="1") == []
-    laptop = Snapshot(driver=Driver(pci_gpus=0), environment=Environment(variables={"NCCL_P2P_DISABLE": "1"}))
-    assert list(p2p_disabled.judge(laptop)) == []
+    none = Snapshot(gpus=Gpus(boards=()), environment=Environment(variables={"NCCL_P2P_DISABLE": "1"}))
+    assert list(p2p_disabled.judge(none)) == []
 
 
 def test_p2p_disabled_is_quiet_where_the_driver_refuses_it_anyway() -> None:

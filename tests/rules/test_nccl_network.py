@@ -99,7 +99,8 @@ def test_an_interface_that_is_there_is_none() -> None:
 
 def test_a_login_node_without_gpus_may_lack_ncccls_interface() -> None:
     machine = _machine(Network(interfaces=(LO, ETH0)), NCCL_SOCKET_IFNAME="ib0")
-    assert list(no_such_interface.judge(msgspec.structs.replace(machine, gpus=Gpus(boards=())))) == []
+    (found,) = no_such_interface.judge(msgspec.structs.replace(machine, gpus=Gpus(boards=())))
+    assert (found.severity, found.confidence) == (Severity.WARNING, "likely")
 
 
 def test_a_port_without_a_subnet_manager_is_down() -> None:

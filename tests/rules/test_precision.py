@@ -101,8 +101,11 @@ def test_tf32_forced_is_quiet_for_a_value_that_forces_nothing() -> None:
     assert _said(tf32_forced, torch_runtime=A100, environment=Environment()) == []
 
 
+def test_tf32_forced_is_told_where_the_cards_are_not_known() -> None:
+    assert len(_said(tf32_forced, environment=_set("NVIDIA_TF32_OVERRIDE", "1"))) == 1
+
+
 def test_tf32_forced_is_quiet_without_a_card_that_knows_tf32() -> None:
-    assert _said(tf32_forced, environment=_set("NVIDIA_TF32_OVERRIDE", "1")) == []
     assert _said(tf32_forced, torch_runtime=V100, environment=_set("NVIDIA_TF32_OVERRIDE", "1")) == []
 
 
