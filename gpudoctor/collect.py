@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import signal
@@ -106,13 +105,14 @@ def collect(
     subjects: Iterable[str] | None = None,
     timeout_s: float = 60.0,
     progress: Callable[[str], None] | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Snapshot:
     """Read the subjects (default: all of the level) at once.
 
     None can outlast its deadline, nor all together `timeout_s`.
 
     A probe that raises, dies or hangs costs its own subject, which is then in `unread` with the reason.
-    `progress` is called with each subject as it is answered.
+    `progress` is called with each subject as it is answered, `meanwhile` once when all probes are on their way.
     """
     wanted = None if subjects is None else set(subjects)
     chosen = [
@@ -121,7 +121,7 @@ def collect(
     facts: dict[str, Any] = {}
     unread: dict[str, str] = {}
     run = _run_forked if hasattr(os, "fork") else _run_inline
-    for probe, answer in run(chosen, system, timeout_s):
+    for probe, answer in run(chosen, system, timeout_s, meanwhile or (lambda: None)):
         if answer.fact is not None:
             facts[probe.subject] = msgspec.json.decode(answer.fact, type=_TYPES[probe.subject])
         else:
@@ -152,19 +152,26 @@ def _encoded(fact: Subject) -> bytes:
     try:
         return msgspec.json.encode(fact)
     except UnicodeEncodeError:
+        import json
+
         # A path or a variable that is not UTF-8 costs its odd letters, not the whole subject.
         return json.dumps(msgspec.to_builtins(fact), ensure_ascii=False).encode(errors="replace")
 
 
-def _run_inline(probes: list[Probe], system: System, timeout_s: float) -> Iterable[tuple[Probe, _Answer]]:
+def _run_inline(
+    probes: list[Probe], system: System, timeout_s: float, meanwhile: Callable[[], None]
+) -> Iterable[tuple[Probe, _Answer]]:
     """Where there is no fork (Windows): one after the other, until the time is up."""
+    meanwhile()
     ends_at = time.monotonic() + timeout_s
     for probe in probes:
         late = time.monotonic() > ends_at
         yield probe, _Answer(reason=f"no time left of {timeout_s:g} s") if late else _answer(probe, system)
 
 
-def _run_forked(probes: list[Probe], system: System, timeout_s: float) -> Iterable[tuple[Probe, _Answer]]:
+def _run_forked(
+    probes: list[Probe], system: System, timeout_s: float, meanwhile: Callable[[], None]
+) -> Iterable[tuple[Probe, _Answer]]:
     """WHY fork: a driver call that hangs in the kernel or crashes can then neither hold up nor kill the check."""
     children: dict[int, _Child] = {}
     try:
@@ -173,6 +180,7 @@ def _run_forked(probes: list[Probe], system: System, timeout_s: float) -> Iterab
                 child = _start(probe, system, min(probe.deadline_s, timeout_s))
                 children[child.pipe] = child
                 selector.register(child.pipe, selectors.EVENT_READ)
+            meanwhile()
             while children:
                 nearest = min(child.ends_at for child in children.values())
                 for key, _ in selector.select(max(0.0, nearest - time.monotonic())):
@@ -244,11 +252,13 @@ def _kill_commands(pid: int) -> None:
 
 def _kill(pid: int) -> int | None:
     """End its whole session. None where it cannot die (blocked in the kernel): it is then left behind."""
-    for _ in range(50):
+    wait_s = 0.0001
+    while wait_s < 0.1:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             return status
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
-        time.sleep(0.002)
+        time.sleep(wait_s)
+        wait_s *= 1.5  # Most are gone at once, and there are many of them.
     return None

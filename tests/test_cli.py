@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gpudoctor import __version__, cli
-from gpudoctor.commands import check
+from gpudoctor.commands import check, judging
 from gpudoctor.commands.options import CheckOptions, FailOn
 from gpudoctor.facts.expected import Expected
 from gpudoctor.facts.shm import Shm
@@ -131,7 +131,7 @@ def test_an_internal_error_gives_three_and_one_line(run: Run, monkeypatch: pytes
     def judge(*_: object) -> None:
         raise RuntimeError("a\ndefect")
 
-    monkeypatch.setattr(check, "judge", judge)
+    monkeypatch.setattr(judging, "judge", judge)
     code, output, errors = run("check")
     assert (code, output, errors.count("\n")) == (3, "", 1)
     assert "internal error" in errors
@@ -284,6 +284,6 @@ def test_the_document_is_built_from_what_was_read(machine: Snapshot) -> None:
         raise ValueError("broken")
 
     broken: Rule[Snapshot] = Rule("ZZZ001", "z", Severity.ERROR, "w", (), "c", "s", judge)
-    document = check.judge(machine, (broken,), Policy(), Severity.ERROR, date(2026, 12, 1))
+    document = judging.judge(machine, judging.Terms((broken,), Policy(), Severity.ERROR), date(2026, 12, 1))
     assert document.host == "node1"
     assert document.notes == ("rule ZZZ001 failed, a defect of gpudoctor: ValueError: broken",)
