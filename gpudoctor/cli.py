@@ -107,6 +107,8 @@ def check(
     no_colour: NoColourOption = False,
 ) -> Work:
     """Tell what is wrong with this machine for training, and how to cure it."""
+    if timeout_s != timeout_s:  # Not a number, which every range lets pass.
+        raise UsageError("--timeout nan: give seconds, from 1 to 3600")
     options = CheckOptions(
         output=Output(format, _file(file), colour=not no_colour),
         quick=quick,
