@@ -2,7 +2,9 @@
 
 from gpudoctor.findings import Rule
 from gpudoctor.rules import (
+    buckets,
     clock,
+    communication,
     container,
     cpu,
     cuda_start,
@@ -13,18 +15,26 @@ from gpudoctor.rules import (
     fabric,
     gpu,
     host,
+    host_time,
     kernel_log,
+    kernels,
     libraries,
     limits,
+    loader,
+    memory,
     nccl,
     network,
     packages,
     precision,
+    ranks,
+    run,
+    sharing,
     shm,
     topology,
     torch,
     torch_runtime,
 )
+from gpudoctor.run import Run
 from gpudoctor.snapshot import Snapshot
 
 MACHINE_RULES: tuple[Rule[Snapshot], ...] = (
@@ -53,6 +63,22 @@ MACHINE_RULES: tuple[Rule[Snapshot], ...] = (
 )
 """Judge a Snapshot."""
 
+
+def _by_code(*files: tuple[Rule[Run], ...]) -> tuple[Rule[Run], ...]:
+    """The rules of an area that stand in several files."""
+    return tuple(sorted((rule for rules in files for rule in rules), key=lambda rule: rule.code))
+
+
+RUN_RULES: tuple[Rule[Run], ...] = (
+    *run.RULES,
+    *loader.RULES,
+    *_by_code(communication.RULES, ranks.RULES, buckets.RULES),
+    *_by_code(memory.RULES, sharing.RULES),
+    *host_time.RULES,
+    *kernels.RULES,
+)
+"""Judge a Run."""
+
 AREAS: dict[str, str] = {
     "DRV": "driver and CUDA",
     "GPU": "board health",
@@ -68,5 +94,11 @@ AREAS: dict[str, str] = {
     "NCC": "NCCL",
     "NET": "names and ports",
     "SEC": "exposure",
+    "RUN": "the run",
+    "DAT": "the loader",
+    "COM": "communication between ranks",
+    "MEM": "GPU memory",
+    "CPU": "the host's part of a step",
+    "KRN": "kernels",
 }
 """First letters of a code → what it is about, in report order."""
