@@ -18,6 +18,9 @@ HEAD_BYTES = 64 << 20
 KINETO_BOUNDARY = b'},\n  {\n    "'
 
 
+NO_TRACE = "no list of traceEvents in it: not a trace of torch.profiler"
+
+
 class TraceError(ValueError):
     """A file is no trace that can be read; the text says why in a clause."""
 
@@ -104,7 +107,7 @@ class Source:
             at = key.end()
             self.header = header_of(head[: key.start()] + b'"": 0}')
         else:
-            raise TraceError("no list of traceEvents in it: not a trace of torch.profiler")
+            raise TraceError(NO_TRACE)
         text = head[at : at + (1 << 20)]
         if (following := re.compile(rb'},\s*{\s*"').search(text, max(0, _end_of_first(text) - 1))) is not None:
             self.boundary = following.group()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gpudoctor.facts.run import CopyStats, KernelGroup, KernelStats
 from gpudoctor.profiling import kernels
 from gpudoctor.profiling.events import ANNOTATION, COPY, KERNEL, MEMSET
-from gpudoctor.profiling.intervals import Ints, holding, overlap
+from gpudoctor.profiling.intervals import Ints, holding, outermost, overlap
 from gpudoctor.profiling.timeline import Timeline, collectives, named, times
 from gpudoctor.profiling.trace import Trace
 
@@ -25,7 +25,7 @@ def kernel_stats(timeline: Timeline) -> KernelStats:
     trace, columns = timeline.trace, timeline.trace.columns
     work = timeline.work[timeline.inside]
     if timeline.on_cpu:
-        chosen = outermost(trace, work)
+        chosen = work[outermost(columns.lane[work], columns.start[work], columns.duration[work])]
     else:
         chosen = np.setdiff1d(work[columns.kind[work] == KERNEL], collectives(trace))
     groups = _Groups.of(trace, chosen, timeline.on_cpu)
@@ -54,20 +54,6 @@ def kernel_stats(timeline: Timeline) -> KernelStats:
         groups=groups.dearest(MAX_GROUPS),
         groups_left_out=max(0, len(groups.names) - MAX_GROUPS),
     )
-
-
-def outermost(trace: Trace, events: Ints) -> Ints:
-    """Of these events, those that lie in no other one of the same thread."""
-    columns = trace.columns
-    order = np.lexsort((-columns.duration[events], columns.start[events], columns.lane[events]))
-    events = events[order]
-    ends = columns.start[events] + columns.duration[events]
-    kept: list[Ints] = []
-    for lane in np.unique(columns.lane[events]).tolist():
-        mine = columns.lane[events] == lane
-        before = np.r_[np.iinfo(np.int64).min, np.maximum.accumulate(ends[mine])[:-1]]
-        kept.append(events[mine][columns.start[events][mine] >= before])
-    return np.sort(np.concatenate(kept)) if kept else events
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import compress
 from operator import or_
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from gpudoctor.profiling.intervals import Ints, Mask, outermost
 
 OPERATOR, RUNTIME, ANNOTATION, PYTHON, KERNEL, COPY, MEMSET = range(7)
 """Kinds of events. The first four happen on a thread of the host, the others on a stream of the device."""
@@ -38,7 +40,9 @@ KINDS = {
 """
 CALLS = re.compile(r"Launch|Memcpy|Memset|Synchronize|Malloc|Free|Host(?:Alloc|Register)|MemAlloc", re.IGNORECASE)
 """Runtime and driver calls that are kept: the others (queries, attributes, events) are short and launch nothing."""
-PYTHON_MIN_US = 1000.0
+BLOCKING = re.compile(r"item|_local_scalar|nonzero|copy|aten::to$|unique|masked|equal|bincount|repeat_interleave")
+"""Operators that may wait for the device; they are kept wherever they stand, to name a wait by the nearest of them."""
+PYTHON_MIN_NS = 1_000_000
 """Python frames shorter than this explain no stall, and a trace with stacks has millions of them."""
 
 
@@ -209,16 +213,12 @@ def _columns(events: list[Any], origin_us: float) -> Decoded:
     names, lanes, details, kinds = Numbers(), Numbers(), Numbers(), _Kinds()
     kind = np.array([kinds[event.cat] for event in spans], dtype=np.int8)
     name = np.array([names[event.name] for event in spans], dtype=np.int32)
-    duration = np.array([event.dur for event in spans], dtype=np.float64)
-    kept_calls = np.array([CALLS.search(str(text)) is not None for text in names], dtype=bool)
-    kept = kind >= 0
-    kept[kind == RUNTIME] = kept_calls[name[kind == RUNTIME]]
-    kept &= (kind != PYTHON) | (duration >= PYTHON_MIN_US)
-    if not kept.all():
-        spans = list(compress(spans, kept.tolist()))
-        kind, name, duration = kind[kept], name[kept], duration[kept]
-    start = np.array([event.ts for event in spans], dtype=np.float64) - origin_us
     lane = np.array([lanes[event.pid, event.tid] for event in spans], dtype=np.int32)
+    start = _nanoseconds([event.ts for event in spans], origin_us)
+    duration = _nanoseconds([event.dur for event in spans], 0.0)
+    kept = _needed(kind, name, lane, start, duration, names)
+    spans = list(compress(spans, kept.tolist()))
+    kind, name, lane, start, duration = kind[kept], name[kept], lane[kept], start[kept], duration[kept]
     correlation = np.full(len(spans), -1, dtype=np.int64)
     detail = np.full(len(spans), -1, dtype=np.int32)
     size = np.full(len(spans), -1, dtype=np.int64)
@@ -241,8 +241,8 @@ def _columns(events: list[Any], origin_us: float) -> Decoded:
             kind=kind,
             name=name,
             lane=lane,
-            start=np.rint(start * 1000).astype(np.int64),
-            duration=np.rint(duration * 1000).astype(np.int64),
+            start=start,
+            duration=duration,
             correlation=correlation,
             detail=detail,
             bytes=size,
@@ -253,6 +253,42 @@ def _columns(events: list[Any], origin_us: float) -> Decoded:
         events=len(events),
         memory_peak_bytes=max(memory, default=None),
     )
+
+
+def _nanoseconds(microseconds: list[float], origin_us: float) -> Ints:
+    return np.rint((np.array(microseconds, dtype=np.float64) - origin_us) * 1000).astype(np.int64)
+
+
+def _needed(
+    kind: NDArray[np.int8],
+    name: NDArray[np.int32],
+    lane: NDArray[np.int32],
+    start: Ints,
+    duration: Ints,
+    names: Numbers,
+) -> Mask:
+    """Which events a timeline is made of.
+
+    Three operators of four lie inside another one and tell nothing that this one does not, except where a call blocks.
+    """
+    needed = kind >= 0
+    calls = kind == RUNTIME
+    needed[calls] = np.array([_launches_or_waits(text) for text in names], dtype=bool)[name[calls]]
+    needed &= (kind != PYTHON) | (duration >= PYTHON_MIN_NS)
+    operators = np.flatnonzero(kind == OPERATOR)
+    blocking = np.array([_may_block(text) for text in names], dtype=bool)
+    needed[operators] = blocking[name[operators]] | outermost(lane[operators], start[operators], duration[operators])
+    return needed
+
+
+@lru_cache(maxsize=1 << 16)
+def _launches_or_waits(name: Hashable) -> bool:
+    return CALLS.search(str(name)) is not None
+
+
+@lru_cache(maxsize=1 << 16)
+def _may_block(name: Hashable) -> bool:
+    return BLOCKING.search(str(name)) is not None
 
 
 def _arguments(decoder: msgspec.json.Decoder[list[Any]], spans: list[Event], at: NDArray[np.intp]) -> list[Any]:
@@ -299,7 +335,7 @@ def _message(args: DeviceArgs) -> Message:
 
 def _grid(raw: bytes) -> str:
     """`[2, 66, 1]` as `2,66,1`."""
-    return raw.decode().strip("[]").replace(" ", "")
+    return "".join(raw.decode().split()).strip("[]")
 
 
 def merge(parts: Iterator[Decoded]) -> Decoded:
@@ -322,6 +358,10 @@ def merge(parts: Iterator[Decoded]) -> Decoded:
             peaks.append(part.memory_peak_bytes)
     # One column after the other, each freed in pieces before the next is joined: the peak is the table and one column.
     joined = {column: np.concatenate(pieces.pop(column)) for column in tuple(pieces)}
+    # An operator whose outer one stands in another block was taken for an outermost one.
+    kept = _needed(joined["kind"], joined["name"], joined["lane"], joined["start"], joined["duration"], names)
+    if not kept.all():
+        joined = {column: joined.pop(column)[kept] for column in tuple(joined)}
     return Decoded(
         columns=Columns(**joined),
         names=list(names),  # type: ignore[arg-type]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -94,3 +97,14 @@ def holding(times: Ints, intervals: Intervals) -> Ints:
     index = np.searchsorted(intervals[:, 0], times, side="right") - 1
     held = (index >= 0) & (times < intervals[np.maximum(index, 0), 1])
     return np.where(held, index, -1)
+
+
+def outermost(lanes: NDArray[np.integer[Any]], starts: Ints, durations: Ints) -> Mask:
+    """Which events lie in no other event of their lane."""
+    shown = np.ones(len(starts), dtype=bool)
+    order = np.lexsort((-durations, starts, lanes))
+    starts, ends, lanes = starts[order], (starts + durations)[order], lanes[order]
+    for begin, end in pairwise([*np.flatnonzero(np.diff(lanes, prepend=-1)).tolist(), len(lanes)]):
+        reach = np.maximum.accumulate(ends[begin:end])
+        shown[order[begin + 1 : end]] = starts[begin + 1 : end] >= reach[:-1]
+    return shown

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from gpudoctor.facts.run import Rank, StepShares
-from gpudoctor.profiling.blocks import TraceError
+from gpudoctor.profiling.blocks import NO_TRACE, TraceError
 from gpudoctor.profiling.digest import digest
 from gpudoctor.profiling.paces import paces
 from gpudoctor.profiling.ranks import arrivals, clocks_ahead, links, meetings
@@ -20,6 +20,7 @@ from gpudoctor.profiling.timeline import SHARES
 from gpudoctor.run import Run, RunError
 
 RUN_FILE = "run.json"
+"""Where a run folder keeps the run."""
 TRACE_NAME = re.compile(r"\.json(\.gz)?$")
 
 
@@ -31,13 +32,16 @@ def analyze(paths: Sequence[Path], *, workers: int | None = None, progress: Call
     """
     if (saved := _saved(paths)) is not None:
         return saved
-    files = list(_traces(paths))
-    if not files:
-        raise TraceError(f"no trace (*.json, *.json.gz) in {', '.join(str(path) for path in paths)}")
-    found, unread = digests(files, workers=workers, progress=progress)
-    ranks, aside = _one_each(found)
+    files = {file: found for path in paths for file, found in _traces(path)}
+    ranks, unread = digests(list(files), workers=workers, progress=progress)
+    # What else lies in a folder is nobody's trace; a file the user named is meant to be one.
+    looked_through = {file.name for file, found in files.items() if found}
+    unread = {name: why for name, why in unread.items() if why != NO_TRACE or name not in looked_through}
+    ranks, aside = _one_each(ranks)
     if not ranks:
-        raise TraceError("; ".join(f"{name}: {reason}" for name, reason in unread.items()))
+        reasons = [f"{name}: {reason}" for name, reason in unread.items()]
+        where = ", ".join(str(path) for path in paths)
+        raise TraceError("; ".join(reasons) or f"no trace (*.json, *.json.gz) in {where}")
     return assemble(ranks, unread={**unread, **aside})
 
 
@@ -54,14 +58,15 @@ def _saved(paths: Sequence[Path]) -> Run | None:
         raise TraceError(f"{file.name}: {error}") from error
 
 
-def _traces(paths: Sequence[Path]) -> Iterable[Path]:
-    """Files as they are given; of a folder, the traces in it."""
-    for path in paths:
-        if path.is_dir():
-            yield from sorted(file for file in path.iterdir() if TRACE_NAME.search(file.name) and file.name != RUN_FILE)
-        else:
-            path.stat()
-            yield path
+def _traces(path: Path) -> Iterable[tuple[Path, bool]]:
+    """The file itself; of a folder, what may be traces in it, marked as found there."""
+    if path.is_dir():
+        for file in sorted(path.iterdir()):
+            if TRACE_NAME.search(file.name):
+                yield file, True
+    else:
+        path.stat()
+        yield path, False
 
 
 def digests(

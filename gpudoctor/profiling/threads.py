@@ -8,9 +8,8 @@ import numpy as np
 
 from gpudoctor.facts.run import Allocations, Gap, LaunchStats, LoaderStats, Segment, SyncCall
 from gpudoctor.profiling import kernels
-from gpudoctor.profiling.device import outermost
 from gpudoctor.profiling.events import ANNOTATION, KERNEL, OPERATOR, PYTHON, RUNTIME
-from gpudoctor.profiling.intervals import Ints, clip, holding, join, length, overlap
+from gpudoctor.profiling.intervals import Ints, clip, holding, join, length, outermost, overlap
 from gpudoctor.profiling.timeline import SHARES, Timeline, blocking_calls, launching_lanes
 
 MAX_GAPS = 50
@@ -172,7 +171,8 @@ def _of_the_loop(timeline: Timeline) -> Ints:
     lanes = np.union1d(launching_lanes(trace, timeline.work, timeline.launch), columns.lane[loading])
     steps = np.array([kernels.STEP.search(name) is not None for name in trace.names], dtype=bool)
     here = np.isin(columns.lane, lanes) & ~steps[columns.name]
-    acting = outermost(trace, np.flatnonzero(here & ((columns.kind == OPERATOR) | (columns.kind == RUNTIME))))
+    acting = np.flatnonzero(here & ((columns.kind == OPERATOR) | (columns.kind == RUNTIME)))
+    acting = acting[outermost(columns.lane[acting], columns.start[acting], columns.duration[acting])]
     framing = np.flatnonzero(here & ((columns.kind == ANNOTATION) | (columns.kind == PYTHON)))
     return np.concatenate((acting, framing))
 

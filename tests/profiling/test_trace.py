@@ -9,7 +9,8 @@ import pytest
 
 from gpudoctor.profiling import blocks
 from gpudoctor.profiling.blocks import TraceError
-from gpudoctor.profiling.events import COPY, KERNEL, OPERATOR, RUNTIME, Message
+from gpudoctor.profiling.events import COPY, KERNEL, MEMSET, OPERATOR, RUNTIME, Message
+from gpudoctor.profiling.intervals import length, union
 from gpudoctor.profiling.trace import Trace, read
 
 RECORDED = Path(__file__).parent.parent / "recorded/traces"
@@ -43,13 +44,27 @@ def test_every_event_of_a_recorded_trace_is_read_as_the_json_has_it(healthy: Pat
     events = text["traceEvents"]
     assert trace.events == len(events)
     assert trace.damage is None
-    for kind, category in ((OPERATOR, "cpu_op"), (KERNEL, "kernel"), (COPY, "gpu_memcpy")):
+    for kind, category in ((KERNEL, "kernel"), (COPY, "gpu_memcpy"), (MEMSET, "gpu_memset")):
         wanted = [event for event in events if event.get("cat") == category]
         chosen = np.flatnonzero(trace.columns.kind == kind)
         assert [trace.names[name] for name in trace.columns.name[chosen]] == [event["name"] for event in wanted]
         exact = np.array([event["ts"] - trace.origin_us for event in wanted]) * 1000
         assert np.abs(trace.columns.start[chosen] - exact).max() <= 1
         assert trace.columns.duration[chosen].tolist() == [round(event["dur"] * 1000) for event in wanted]
+
+
+def test_operators_inside_others_are_left_out_unless_they_may_block(healthy: Path) -> None:
+    trace, events = read(healthy), json.loads(healthy.read_bytes())["traceEvents"]
+    operators = [event for event in events if event.get("cat") == "cpu_op"]
+    kept = np.flatnonzero(trace.columns.kind == OPERATOR)
+    assert 0 < len(kept) < len(operators) / 2
+    starts = trace.columns.start[kept]
+    whole = np.array([[event["ts"], event["ts"] + event["dur"]] for event in operators]) - trace.origin_us
+    every = union(*np.rint(whole.T * 1000).astype(np.int64))
+    some = union(starts, starts + trace.columns.duration[kept])
+    assert abs(length(every) - length(some)) <= len(every)  # a nanosecond of rounding each
+    copies = [event for event in operators if event["name"] == "aten::copy_"]
+    assert sum(trace.names[name] == "aten::copy_" for name in trace.columns.name[kept]) == len(copies)
 
 
 def test_header_is_read_from_both_sides_of_the_events(healthy: Path) -> None:
