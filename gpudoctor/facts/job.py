@@ -90,7 +90,7 @@ class PrecisionSetup(Fact, frozen=True, kw_only=True):
 
 
 class Pause(Fact, frozen=True, kw_only=True):
-    """All pauses of one kind outside the trace."""
+    """All pauses of one kind after the warm-up, whether a trace was taken meanwhile or not."""
 
     kind: str
     """`gc`, `save` (torch.save and kin), `compile` (torch.compile), `evaluation`."""

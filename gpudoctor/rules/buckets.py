@@ -21,7 +21,7 @@ LATENCY_NS = 100_000  # of a small collective, at most: what else one takes, it 
 LEAST_TO_SPLIT = 8 * MIB
 BACKWARD = 2 / 3  # of the compute of a step: gradients of inputs and of weights
 NEXT_PASS = 0.25
-DDP_PAPER = "PyTorch DDP paper (VLDB 2020), section 3.2 and figure 7"
+DDP_PAPER = "PyTorch DDP paper (VLDB 2020), section 3.2, bucketing"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from gpudoctor.run import Run
 
 LAUNCHING = 0.20
 AHEAD_NS = 1_000_000
-SYNC_SHARE, SYNC_WORTH = 0.05, 0.01
+SYNC_SHARE, SYNC_WORTH = 0.05, 0.02
 STALL = 0.10
 LONG_GAP_MS, LONG_GAP = 1.0, 0.02
 GC_SHARE = 0.03
@@ -90,7 +90,7 @@ def synchronising_calls(run: Run) -> Iterator[Evidence]:
     """The device idles after calls such as `.item()`, `.cpu()` or `nonzero`, which made the host wait for it.
 
     What they cost is the idle time that a host which need not wait would have hidden. An info below 5 % of the step,
-    silent below 1 %. The copies of pageable batches (DAT002) and of checkpoints (CPU005) are not among them.
+    silent below 2 %. The copies of pageable batches (DAT002) and of checkpoints (CPU005) are not among them.
     """
     loss = lost(on_gpus(run), _synchronising, SYNC_WORTH)
     if loss is None:
@@ -149,6 +149,7 @@ def _synchronising(rank: Rank) -> float | None:
     fix=(
         Fix("do it in another thread, or every 100 steps"),
         Fix("find the line: the stack of the process, taken a few times", "py-spy dump --pid PID"),
+        Fix("see whether it is the garbage collector", "gc.set_debug(gc.DEBUG_STATS)"),
     ),
     confirm="py-spy record --pid PID --output host.svg",
     source=f"{PROFILER}; gaps of 1 ms and 2 % of the step, 10 % together, are our bounds",

@@ -200,7 +200,7 @@ def sharding_not_needed(run: Run) -> Iterator[Evidence]:
         if state < FITS * memory.total_bytes:
             yield Evidence(
                 what="parameters, gradients and optimizer of the whole model",
-                seen=f"{size(state)}; a GPU has {size(memory.total_bytes)}; gathers show for {run.shares.communication:.0%}",
+                seen=f"{size(state)}; a GPU has {size(memory.total_bytes)}; gathers {run.shares.communication:.0%}",
                 wanted="sharding where they do not fit",
                 confidence="likely",
             )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from gpudoctor.facts.run import Rank
 from gpudoctor.facts.watch import WatchedGpu
 from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
-from gpudoctor.rules.losses import on_gpu
+from gpudoctor.rules.losses import on_gpu, on_gpus
 from gpudoctor.rules.sizes import GIB, MIB, size
 from gpudoctor.run import Run
 
@@ -50,7 +50,7 @@ def _homes(run: Run) -> dict[int, int]:
     why="the fullest GPU sets the batch of all of them",
     fix=(SET_DEVICE, MAP_LOCATION),
     confirm="nvidia-smi",
-    source="one and a quarter of the median is the catalogue's bound; PyTorch documentation, torch.load, map_location",
+    source="PyTorch documentation, torch.load, map_location; 1.25 times the median is our bound",
     because=("MEM002", "MEM003"),
 )
 def gpu0_memory_imbalance(run: Run) -> Iterator[Evidence]:
@@ -116,13 +116,13 @@ def stray_context(run: Run) -> Iterator[Evidence]:
 def data_parallel(run: Run) -> Iterator[Evidence]:
     """nn.DataParallel is in use on several GPUs, or (without the agent's record) one process holds all.
 
-    Silent on one GPU, where it does nothing, and for a model spread over GPUs by hand.
+    Silent on one GPU or none, where it does nothing, and for a model spread over GPUs by hand.
     """
     jobs = [rank.job for rank in run.ranks if rank.job]
     boards = _used(run)
     pids = {holder.pid for board in boards for holder in board.holders if holder.peak_bytes}
     if any(job.parallel is not None and job.parallel.kind == "data_parallel" for job in jobs):
-        if not boards or len(boards) > 1:
+        if len(boards) > 1 or (not boards and on_gpus(run) and run.machine.gpu_count() != 1):
             yield Evidence(what="model", seen="nn.DataParallel", wanted="DistributedDataParallel")
     elif not jobs and len(boards) > 1 and len(pids) == 1:
         yield Evidence(

@@ -244,7 +244,7 @@ class Session:
         """A callback of the gc module."""
         if phase == "start":
             self.gc_began_s = time.perf_counter()
-        elif self.phases.phase in (TIMING, TRACING):
+        elif self.phases.phase != WARM_UP:
             self.pauses.setdefault("gc", Pause()).add(time.perf_counter() - self.gc_began_s)
 
     @_guarded
@@ -473,13 +473,17 @@ class Session:
             "parallel": setup.parallel(self.ddp, self.data_parallel, params) if traced or self.raised_text else None,
             "precision": setup.precision(params, self.autocast, self.scaler),
             "memory": setup.memory(params, self.gradients_bytes, optimizers),
-            "pauses": [pause.as_json(kind, max(timed, 1)) for kind, pause in self.pauses.items()],
+            "pauses": [pause.as_json(kind, self._steps_watched()) for kind, pause in self.pauses.items()],
             "syncs": [
                 {"where": where, "count": times, "operator": operator}
                 for (where, operator), times in self.sync_places.most_common(20)
             ],
             "empty_cache_calls": self.empty_cache_calls,
         }
+
+    def _steps_watched(self) -> int:
+        """Steps in which pauses were recorded: all after the warm-up."""
+        return max(1, self.steps.count - self.phases.timed_from) if self.phases.phase != WARM_UP else 1
 
 
 def _in_worker() -> bool:
