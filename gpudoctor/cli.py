@@ -172,8 +172,10 @@ def main() -> NoReturn:
     # A check ends before collecting garbage would pay, and the imports are a tenth faster without.
     gc.disable()
     _open_standard_streams()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored.
+            signal.signal(number, _end)
     try:
         code = run(sys.argv[1:])
     except KeyboardInterrupt:

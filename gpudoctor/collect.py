@@ -6,8 +6,8 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -136,6 +136,8 @@ def collect(
     )
 
 
+_ENDING = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
+
 _TYPES: dict[str, Any] = {item.name: item.type for item in msgspec.structs.fields(Snapshot)}
 
 
@@ -177,8 +179,9 @@ def _run_forked(
     try:
         with selectors.DefaultSelector() as selector:
             for probe in probes:
-                child = _start(probe, system, min(probe.deadline_s, timeout_s))
-                children[child.pipe] = child
+                with _signals_held():  # One between the two lines would leave a child that nobody knows.
+                    child = _start(probe, system, min(probe.deadline_s, timeout_s))
+                    children[child.pipe] = child
                 selector.register(child.pipe, selectors.EVENT_READ)
             meanwhile()
             while children:
@@ -200,6 +203,15 @@ def _run_forked(
             _kill(child.pid)
 
 
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start(probe: Probe, system: System, deadline_s: float) -> _Child:
     reading, writing = os.pipe()
     ends_at = time.monotonic() + deadline_s
@@ -214,6 +226,7 @@ def _be_child(probe: Probe, system: System, writing: int, deadline_s: float) -> 
     """Never returns."""
     try:
         os.setsid()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         # Should gpudoctor itself be killed, nobody is left to keep the deadline.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, deadline_s + 1.0)
