@@ -28,7 +28,10 @@ def paces(ranks: Sequence[Rank]) -> tuple[Pace, ...]:
         for (_, stats), own, same in zip(measured, medians, alike, strict=True)
     ]
     per_step = [stats.duration_ns / (rank.steps or 1) for rank, stats in measured]
-    work = [duration / (slow or 1.0) for duration, slow in zip(per_step, slowdowns, strict=True)]
+    work = [
+        _counted(stats, own, common) / (rank.steps or 1) if rank.device == "cpu" else duration / (slow or 1.0)
+        for (rank, stats), own, duration, slow in zip(measured, medians, per_step, slowdowns, strict=True)
+    ]
     counts = [stats.count / (rank.steps or 1) for rank, stats in measured]
     return tuple(
         Pace(
@@ -60,6 +63,12 @@ def _common(medians: list[dict[tuple[str, str], float]]) -> dict[tuple[str, str]
 def _middle(values: list[float]) -> float:
     """The median, of an even number the lower of the middle two: of two ranks the quicker is the measure."""
     return sorted(values)[(len(values) - 1) // 2]
+
+
+def _counted(stats: KernelStats, own: dict[tuple[str, str], float], common: dict[tuple[str, str], float]) -> float:
+    """Work as operators times what each usually takes: ranks on shared CPUs slow each other down at random."""
+    keys = ((group.count, (group.name, group.grid)) for group in stats.groups)
+    return sum(count * common.get(key, own.get(key, 0.0)) for count, key in keys)
 
 
 def _slowdown(
