@@ -11,6 +11,7 @@ from gpudoctor.facts.cpu import Cpu
 from gpudoctor.facts.disks import Disks
 from gpudoctor.facts.driver import Driver
 from gpudoctor.facts.environment import Environment
+from gpudoctor.facts.errors import Errors
 from gpudoctor.facts.expected import Expected
 from gpudoctor.facts.exposure import Exposure
 from gpudoctor.facts.gpu import Gpus
@@ -18,6 +19,7 @@ from gpudoctor.facts.host import Host
 from gpudoctor.facts.kernel_log import KernelLog
 from gpudoctor.facts.libraries import Libraries
 from gpudoctor.facts.limits import Limits
+from gpudoctor.facts.nccl_log import NcclLog
 from gpudoctor.facts.network import Network
 from gpudoctor.facts.packages import Packages
 from gpudoctor.facts.shm import Shm
@@ -55,6 +57,8 @@ class Snapshot(Fact, frozen=True, kw_only=True, omit_defaults=False):
     environment: Environment | None = None
     network: Network | None = None
     exposure: Exposure | None = None
+    errors: Errors | None = None
+    nccl_log: NcclLog | None = None
     expected: Expected = Expected()
     """From the policy, not from the machine."""
     unread: dict[str, str] = {}
@@ -132,4 +136,7 @@ SUBJECTS: tuple[str, ...] = tuple(
 )
 """Names of the subjects, in the order they are read and reported."""
 
-__all__ = ["SCHEMA", "SUBJECTS", "Snapshot", "SnapshotError", "Subject"]
+TEXT_SUBJECTS = frozenset({"errors", "nccl_log"})
+"""Those that only texts give: no probe reads them, and a machine that was looked at lacks nothing without them."""
+
+__all__ = ["SCHEMA", "SUBJECTS", "TEXT_SUBJECTS", "Snapshot", "SnapshotError", "Subject"]

@@ -11,6 +11,7 @@ from gpudoctor.rules import (
     disks,
     driver,
     environment,
+    error_text,
     exposure,
     fabric,
     gpu,
@@ -60,6 +61,7 @@ MACHINE_RULES: tuple[Rule[Snapshot], ...] = (
     *nccl.RULES,
     *network.RULES,
     *exposure.RULES,
+    *error_text.RULES,
 )
 """Judge a Snapshot."""
 
@@ -94,6 +96,7 @@ AREAS: dict[str, str] = {
     "NCC": "NCCL",
     "NET": "names and ports",
     "SEC": "exposure",
+    "ERR": "error texts",
     "RUN": "the run",
     "DAT": "the loader",
     "COM": "communication between ranks",

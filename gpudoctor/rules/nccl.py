@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gpudoctor.facts.environment import Environment
 from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
-from gpudoctor.rules import nccl_network
+from gpudoctor.rules import nccl_log, nccl_network
 from gpudoctor.rules.launch import number, one_gpu_at_most, without_gpus
 from gpudoctor.snapshot import Snapshot
 
@@ -208,11 +208,12 @@ def too_many_sockets(machine: Snapshot) -> Iterator[Evidence]:
     source="NCCL 2.30.7, src/init.cc: Duplicate GPU detected",
 )
 def duplicate_gpu(machine: Snapshot) -> Iterator[Evidence]:
-    """A launcher has started more ranks on this node than it has GPUs.
+    """NCCL refuses two ranks on one device, or a launcher has started more ranks on this node than it has GPUs.
 
-    Likely, since the job may train on CPUs. Silent where a rank may see only its own share (CUDA_VISIBLE_DEVICES set,
-    Slurm), with MIG on, and where NCCL_MULTI_RANK_GPU_ENABLE allows it.
+    The latter is likely, since the job may train on CPUs, and silent where a rank may see only its own share
+    (CUDA_VISIBLE_DEVICES set, Slurm), with MIG on, and where NCCL_MULTI_RANK_GPU_ENABLE allows it.
     """
+    yield from nccl_log.duplicates(machine)
     environment = machine.environment
     if environment is None or machine.gpus is None or without_gpus(machine):
         return
@@ -245,4 +246,5 @@ RULES: tuple[Rule[Snapshot], ...] = (
     nccl_network.no_rdma,
     duplicate_gpu,
     nccl_network.loopback_interface,
+    *nccl_log.RULES,
 )

@@ -9,6 +9,7 @@ import msgspec
 from gpudoctor.facts.environment import Environment
 from gpudoctor.facts.network import Interface, Network, RdmaPort
 from gpudoctor.findings import Evidence, Fix, Severity, rule
+from gpudoctor.rules import nccl_log
 from gpudoctor.rules.launch import nodes, number, several_nodes, without_gpus
 from gpudoctor.snapshot import Snapshot
 
@@ -207,6 +208,7 @@ def no_rdma(machine: Snapshot) -> Iterator[Evidence]:
     Silent for jobs of one node, where NCCL's `NET/IB : No device found` is normal, without GPUs, and where a network
     plugin such as GPUDirect-TCPX does the work.
     """
+    yield from nccl_log.without_rdma(machine)
     if machine.network is None or machine.network.rdma_ports != () or not several_nodes(machine):
         return
     if without_gpus(machine) or _uses_plugin(machine.environment or Environment()):
@@ -226,10 +228,12 @@ def no_rdma(machine: Snapshot) -> Iterator[Evidence]:
     source="NVIDIA NCCL user guide, NCCL_SOCKET_IFNAME; PyTorch documentation, torch.distributed",
 )
 def loopback_interface(machine: Snapshot) -> Iterator[Evidence]:
-    """A job of several nodes, and NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME leaves loopback alone.
+    """A job of several nodes that meets over loopback: NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME leaves no other
+    interface, or NCCL's log says so.
 
     Silent for jobs of one node, where loopback is fine.
     """
+    yield from nccl_log.loopback(machine)
     if machine.environment is None or not several_nodes(machine):
         return
     loopback = Interface(name="lo", loopback=True)
