@@ -1,6 +1,6 @@
 """Where one rank's time went: whole steps on the device's clock, each moment of them counted once.
 
-The definitions stand in docs/architecture.md; `StepShares` repeats what each share means.
+The definitions stand in docs/timeline.md; `StepShares` repeats what each share means.
 """
 
 from __future__ import annotations
