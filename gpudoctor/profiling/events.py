@@ -167,7 +167,7 @@ def decode(text: bytes, origin_us: float) -> Decoded:
         return _columns(_EVENTS.decode(b"[" + text + b"]"), origin_us)
     except (msgspec.DecodeError, UnicodeError):
         pass
-    whole, lost, after = _salvage(text)
+    whole, lost, after = salvage(text, _EVENTS)
     decoded = _columns(whole, origin_us)
     decoded.lost_bytes, decoded.after = lost, after
     return decoded
@@ -176,12 +176,12 @@ def decode(text: bytes, origin_us: float) -> Decoded:
 _NOT_JSON = re.compile(rb"(?<=[\s:,\[])-?(?:nan|inf|NaN|Infinity)(?=[\s,}\]])")
 
 
-def _salvage(text: bytes) -> tuple[list[Any], int, bytes | None]:
+def salvage(text: bytes, decoder: msgspec.json.Decoder[list[Any]]) -> tuple[list[Any], int, bytes | None]:
     """Event by event: the whole ones, how many bytes were none, and what follows the list's end where it came."""
     # WHY: Kineto writes a bandwidth over no time as `inf`, which is no JSON.
     text = _NOT_JSON.sub(b"0", text)
     try:
-        return _EVENTS.decode(b"[" + text + b"]"), 0, None
+        return decoder.decode(b"[" + text + b"]"), 0, None
     except (msgspec.DecodeError, UnicodeError):
         pass
     readable, scanner = text.decode("utf-8", errors="replace"), json.JSONDecoder(strict=False)
@@ -193,7 +193,7 @@ def _salvage(text: bytes) -> tuple[list[Any], int, bytes | None]:
             return events, lost, readable[at:].encode()
         try:
             value, end = scanner.raw_decode(readable, at - 1)
-            events.extend(_EVENTS.decode(b"[" + json.dumps(value).encode() + b"]"))
+            events.extend(decoder.decode(b"[" + json.dumps(value).encode() + b"]"))
         except ValueError:
             following = _BOUNDARY.search(readable, at)
             end = following.start() if following else len(readable)
