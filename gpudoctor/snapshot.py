@@ -11,7 +11,7 @@ from gpudoctor.facts.cpu import Cpu
 from gpudoctor.facts.disks import Disks
 from gpudoctor.facts.driver import Driver
 from gpudoctor.facts.environment import Environment
-from gpudoctor.facts.errors import Errors
+from gpudoctor.facts.errors import Errors, ErrorText
 from gpudoctor.facts.expected import Expected
 from gpudoctor.facts.exposure import Exposure
 from gpudoctor.facts.gpu import Gpus
@@ -73,6 +73,10 @@ class Snapshot(Fact, frozen=True, kw_only=True, omit_defaults=False):
             for part, reason in fact.unread.items()
         }
         return {**self.unread, **parts}
+
+    def told(self, *kinds: str) -> tuple[ErrorText, ...]:
+        """Recognised error texts of some kinds; empty where no text was read."""
+        return self.errors.of(*kinds) if self.errors is not None else ()
 
     def gpu_count(self) -> int | None:
         """GPUs a job started here would see: torch's count, else NVML's boards under CUDA_VISIBLE_DEVICES.

@@ -81,6 +81,8 @@ class NcclLog(Subject, frozen=True, kw_only=True):
     """NVLink SHARP is available on the devices."""
     nvls_error: str | None = None
     """The line on which it failed."""
+    wants_passthrough: bool = False
+    """RCCL warns that the kernel was started without iommu=pt."""
     warnings: tuple[str, ...] = ()
     """Texts of WARN lines, each once, the first ones."""
     duplicates: tuple[DuplicateGpu, ...] = ()

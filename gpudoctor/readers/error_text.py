@@ -41,11 +41,6 @@ _CONTAINER = re.compile(r"\b(docker|podman|nerdctl) run\b(?P<options>[^\n]{0,600
 _WITH_GPUS = re.compile(r"--gpus|--runtime[= ]nvidia|--device[= ]\S*nvidia|NVIDIA_VISIBLE_DEVICES")
 
 
-def recognises(text: str) -> bool:
-    """Some known message is in it."""
-    return read(text) is not None
-
-
 def read(text: str) -> Snapshot | None:
     """What the messages in a text prove; None where none is known."""
     plain = _COLOUR.sub("", text) if "\x1b" in text else text
@@ -263,10 +258,7 @@ def _packages(errors: Errors) -> Packages | None:
     for text in errors.of("numpy_abi"):
         version = text.words.get("version")
         installed["numpy"] = Package(name="numpy", version=version, import_error=text.words["reason"])
-    compilers = () if errors.of("no_c_compiler") else None
-    if not installed and compilers is None:
-        return None
-    return Packages(installed=tuple(installed.values()), compilers=compilers)
+    return Packages(installed=tuple(installed.values())) if installed else None
 
 
 def _with_packages(packages: Packages | None, imported: Packages | None) -> Packages | None:
@@ -281,20 +273,14 @@ def _shm(errors: Errors) -> Shm | None:
 
 
 def _network(errors: Errors) -> Network | None:
-    nameless, master, taken = (
-        errors.of("host_name_unresolvable"),
-        errors.of("master_unresolvable"),
-        errors.of("port_taken"),
-    )
-    if not (nameless or master or taken):
+    nameless, master = errors.of("host_name_unresolvable"), errors.of("master_unresolvable")
+    if not (nameless or master):
         return None
     return Network(
         host_addresses=() if nameless else None,
         master_addr=master[-1].words.get("host") if master else None,
         master_addresses=() if master else None,
         master_error=master[-1].words.get("reason") if master else None,
-        master_port=taken[-1].numbers.get("port") if taken else None,
-        master_port_in_use=True if taken else None,
     )
 
 

@@ -10,7 +10,6 @@ from gpudoctor.facts.packages import Package, Packages
 from gpudoctor.facts.torch import LoadedVersion, TorchRuntime
 from gpudoctor.snapshot import Snapshot
 
-NAME = "loader's error"
 MOST_ERRORS = 100
 LONGEST_LINE = 2000
 
@@ -41,14 +40,9 @@ LIBRARIES = {"nvJitLink": "nvjitlink", "cudnn": "cudnn", "nccl": "nccl", "cublas
 """As file names have it → as our facts do."""
 
 
-def recognises(text: str) -> bool:
-    """The loader's words or ldd's are in it."""
-    return any(needle in text for needle in NEEDLES) or " => /" in text
-
-
 def read(text: str) -> Snapshot | None:
     """Errors of torch's own libraries go to torch's import, others to their package."""
-    if not recognises(text):
+    if not any(needle in text for needle in (*NEEDLES, " => /")):
         return None
     torch_error: str | None = None
     packages: dict[str, Package] = {}

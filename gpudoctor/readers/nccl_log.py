@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from gpudoctor.facts.driver import Driver
 from gpudoctor.facts.environment import Environment
 from gpudoctor.facts.nccl_log import DuplicateGpu, Mismatch, NcclLog
-from gpudoctor.facts.topology import Topology
 from gpudoctor.readers import collectives
 from gpudoctor.snapshot import Snapshot
 
@@ -33,11 +32,6 @@ _CLASH = re.compile(r"Mismatched NCCL version detected : rank \d{1,6} version \d
 _TRUNCATED = re.compile(r"[mM]essage truncated : receiv(?:ing|ed) (\d{1,15}) bytes instead of (\d{1,15})")
 _UNEQUAL = re.compile(r"collective mismatch error,? local size (\d{1,15}) remote size (\d{1,15})")
 _WORDS = ("NCCL", "Duplicate GPU detected", *collectives.WORDS)
-
-
-def recognises(text: str) -> bool:
-    """Lines of such a log are in it."""
-    return read(text) is not None
 
 
 @dataclass
@@ -102,6 +96,7 @@ def read(text: str) -> Snapshot | None:
         channels=log.channels,
         nvls=log.nvls,
         nvls_error=log.nvls_error,
+        wants_passthrough=log.wants_passthrough,
         warnings=tuple(log.warnings),
         duplicates=tuple(
             DuplicateGpu(ranks=(int(first), int(second)), device=device) for first, second, device in log.duplicates
@@ -114,7 +109,6 @@ def read(text: str) -> Snapshot | None:
         nccl_log=facts,
         driver=Driver(cuda_version=log.cuda_driver) if log.cuda_driver and not log.rccl else None,
         environment=Environment(variables=log.variables) if log.variables else None,
-        topology=Topology(iommu_mode="translate") if log.wants_passthrough else None,
     )
 
 

@@ -223,6 +223,9 @@ def no_rdma_in_container(machine: Snapshot) -> Iterator[Evidence]:
     yield Evidence(where="/dev/infiniband", what="RDMA devices", seen="missing", wanted="those of the host")
 
 
+_NO_RUNTIME = re.compile(r"[Uu]nknown (?:or invalid )?runtime (?:name|specified):? nvidia|no known GPU vendor found")
+
+
 @rule(
     "CTR006",
     "no-gpu-runtime",
@@ -237,12 +240,12 @@ def no_rdma_in_container(machine: Snapshot) -> Iterator[Evidence]:
     source="NVIDIA Container Toolkit documentation, installation and configuration",
 )
 def no_gpu_runtime(machine: Snapshot) -> Iterator[Evidence]:
-    """The engine refused to start a container: could not select device driver … [[gpu]].
+    """The engine refused to start a container for want of a GPU runtime: could not select device driver … [[gpu]].
 
     Silent for its other refusals.
     """
     error = (machine.container.runtime_error if machine.container is not None else None) or ""
-    if "could not select device driver" in error and "gpu" in error:
+    if ("could not select device driver" in error and "gpu" in error) or _NO_RUNTIME.search(error):
         yield Evidence(what="the engine", seen=error.strip(), wanted="a runtime for GPUs")
 
 

@@ -22,6 +22,8 @@ def wanted(machine: Snapshot) -> bool:
         return machine.expected.device == "cuda"
     if machine.expected.gpus or machine.expected.gpu or torch_build(machine) == "cuda":
         return True
+    if "nvidia-container-cli" in ((machine.container.runtime_error if machine.container is not None else None) or ""):
+        return True  # a container that was asked to have GPUs
     # Of a torch whose build is not in sight (pasted text): only a build for CUDA says so.
     return machine.torch_runtime is not None and "NVIDIA driver" in (machine.torch_runtime.cuda_error or "")
 

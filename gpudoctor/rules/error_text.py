@@ -17,11 +17,6 @@ STOPPED = frozenset({"terminated", "interrupt", "hangup", "quit"})
 DDP = "PyTorch documentation, torch.nn.parallel.DistributedDataParallel"
 
 
-def told(machine: Snapshot, *kinds: str) -> tuple[ErrorText, ...]:
-    """The messages of some kinds; empty where no text was read."""
-    return machine.errors.of(*kinds) if machine.errors is not None else ()
-
-
 def _where(text: ErrorText) -> str:
     return f"rank {text.rank}" if text.rank is not None else ""
 
@@ -49,7 +44,7 @@ def out_of_memory(machine: Snapshot) -> Iterator[Evidence]:
 
     The figures in it decide the advice: memory in other hands, fragments, or a tensor larger than the board.
     """
-    for text in told(machine, "out_of_memory", "host_out_of_memory"):
+    for text in machine.told("out_of_memory", "host_out_of_memory"):
         host = text.kind == "host_out_of_memory"
         gpu = text.numbers.get("gpu")
         asked, total, free = (text.numbers.get(f"{name}_bytes") for name in ("tried", "total", "free"))
@@ -114,7 +109,7 @@ def cuda_in_forked_worker(machine: Snapshot) -> Iterator[Evidence]:
 
     Silent for other errors of workers.
     """
-    for text in told(machine, "cuda_in_forked_worker"):
+    for text in machine.told("cuda_in_forked_worker"):
         yield Evidence(where=_where(text), what="worker process", seen=_cause(text), wanted="spawn, or CPU tensors")
 
 
@@ -136,7 +131,7 @@ def loader_worker_killed(machine: Snapshot) -> Iterator[Evidence]:
     A bus error points to /dev/shm, SIGKILL to the host's memory, others to a library. Silent for signals that end a
     whole job (SIGTERM, SIGINT), and for exceptions in a Dataset, which carry their own text.
     """
-    for text in told(machine, "loader_worker_killed"):
+    for text in machine.told("loader_worker_killed"):
         signal = text.words.get("signal", "").capitalize()
         if signal.lower() in STOPPED:
             continue
@@ -144,7 +139,7 @@ def loader_worker_killed(machine: Snapshot) -> Iterator[Evidence]:
         yield Evidence(
             where=_where(text),
             what="loader worker",
-            seen=(signal or _cause(text)) + (f", {text.count} times" if text.count > 1 else "") + cause,
+            seen=(signal or "it ended without a word") + (f", {text.count} times" if text.count > 1 else "") + cause,
             wanted="it lives as long as its loader",
             confidence="certain" if signal else "likely",
             fix=fix,
@@ -187,7 +182,7 @@ def unused_parameters(machine: Snapshot) -> Iterator[Evidence]:
 
     Silent for its other complaint, a parameter that is ready twice.
     """
-    for text in told(machine, "unused_parameters"):
+    for text in machine.told("unused_parameters"):
         named = text.words.get("parameters") or text.words.get("indices")
         indices = "" if "parameters" in text.words or not named else "indices "
         fix: tuple[Fix, ...] = ()
@@ -221,7 +216,7 @@ def illegal_access(machine: Snapshot) -> Iterator[Evidence]:
 
     Silent for errors that only advise CUDA_LAUNCH_BLOCKING.
     """
-    for text in told(machine, "illegal_access", "device_assert"):
+    for text in machine.told("illegal_access", "device_assert"):
         row = error_texts.cause(text.kind)
         yield Evidence(
             where=_where(text),
@@ -250,7 +245,7 @@ def too_many_open_files(machine: Snapshot) -> Iterator[Evidence]:
     Silent on a low limit alone, which is SYS001.
     """
     limit = machine.limits.open_files if machine.limits is not None else None
-    for text in told(machine, "too_many_open_files"):
+    for text in machine.told("too_many_open_files"):
         yield Evidence(
             where=_where(text),
             what="open files",
@@ -278,8 +273,8 @@ def gloo_cannot_connect(machine: Snapshot) -> Iterator[Evidence]:
 
     Silent where a connection that stood broke later: a peer died then, and its own error is the cause.
     """
-    loopback = told(machine, "host_name_unresolvable")
-    for text in told(machine, "gloo_cannot_connect"):
+    loopback = machine.told("host_name_unresolvable")
+    for text in machine.told("gloo_cannot_connect"):
         yield Evidence(
             where=_where(text),
             what="connections between ranks",
@@ -308,7 +303,7 @@ def recompile_limit(machine: Snapshot) -> Iterator[Evidence]:
 
     Silent on recompilations below the limit.
     """
-    texts = told(machine, "recompile_limit")
+    texts = machine.told("recompile_limit")
     fatal = any("fatal" in text.words for text in texts)
     for text in [text for text in texts if "limit" in text.numbers] or list(texts):
         limit, reason = text.numbers.get("limit"), text.words.get("reason")
@@ -340,7 +335,7 @@ def nan_loss(machine: Snapshot) -> Iterator[Evidence]:
 
     Silent on infinities, which a gradient scaler meets now and then on purpose.
     """
-    for text in told(machine, "nan_loss"):
+    for text in machine.told("nan_loss"):
         by = f" from {text.words['function']}" if "function" in text.words else ""
         yield Evidence(
             where=_where(text),
@@ -364,7 +359,7 @@ def too_many_workers(machine: Snapshot) -> Iterator[Evidence]:
 
     Silent without that warning: a profile judges the workers themselves.
     """
-    for text in told(machine, "too_many_workers"):
+    for text in machine.told("too_many_workers"):
         cpus = text.numbers["cpus"]
         yield Evidence(
             where=_where(text),

@@ -39,12 +39,14 @@ def _where(machine: Snapshot, problem: str) -> Iterator[tuple[Gpu, str]]:
     because=("GPU007",),
 )
 def uncorrectable_ecc(machine: Snapshot) -> Iterator[Evidence]:
-    """A board has counted uncorrectable memory errors since the driver was loaded.
+    """A board has counted uncorrectable memory errors since the driver was loaded, or CUDA ended a job for one.
 
     Silent for errors of earlier times (the aggregate count), which a reset has dealt with, and without ECC.
     """
     for board, where in _where(machine, "ecc_uncorrected_volatile"):
         yield Evidence(where=where, what="uncorrectable errors", seen=f"{board.ecc_uncorrected_volatile}", wanted="0")
+    for text in machine.told("uncorrectable_ecc"):
+        yield Evidence(what="CUDA", seen=text.words["error"], wanted="no error")
 
 
 @rule(
@@ -348,11 +350,15 @@ def mig_without_instance(machine: Snapshot) -> Iterator[Evidence]:
     source=f"{NVML}, nvmlDeviceGetName",
 )
 def mixed_gpus(machine: Snapshot) -> Iterator[Evidence]:
-    """The GPUs that a job started here will use are of several models.
+    """The GPUs that a job started here will use are of several models, or torch warns that they are unequal.
 
     An info where one GPU of each is a plausible desktop (a display card beside a large one): a job of one GPU does not
     mind, and nothing says that there will be a larger one.
     """
+    for text in machine.told("unequal_gpus"):
+        weak, strong = text.numbers["weak"], text.numbers["strong"]
+        seen = f"GPU {weak} has less than 75 % of the memory or cores of GPU {strong}"
+        yield Evidence(where=f"GPU {weak}", what="boards", seen=seen, wanted="one model")
     names: dict[str, list[int]] = {}
     for board in used(machine):
         if board.name:

@@ -71,12 +71,18 @@ def _uses_plugin(environment: Environment) -> bool:
     source="NVIDIA NCCL user guide, NCCL_SOCKET_IFNAME; PyTorch documentation, torch.distributed",
 )
 def no_such_interface(machine: Snapshot) -> Iterator[Evidence]:
-    """NCCL_SOCKET_IFNAME leaves no interface of this node or only ones that are down, or GLOO_SOCKET_IFNAME names such.
+    """NCCL_SOCKET_IFNAME leaves no interface of this node or only ones that are down, GLOO_SOCKET_IFNAME names such, or
+    NCCL or gloo says that it found none.
 
     NCCL's value is a list of prefixes (`eth` fits eth0), exact after `=`, to exclude after `^`; gloo's a list of names
     that must all be there. Silent where interfaces were not read. NCCL's is a warning on a node without known GPUs: a
     login node may lack the interface that the nodes of the job have.
     """
+    for text in machine.told("no_such_interface"):
+        name = text.words["interface"]
+        yield Evidence(where="GLOO_SOCKET_IFNAME", what="value", seen=name, wanted="an interface of this node")
+    if machine.nccl_log is not None and machine.nccl_log.no_interface:
+        yield Evidence(where="NCCL_SOCKET_IFNAME", what="NCCL", seen="no socket interface found", wanted="one")
     if machine.environment is None or machine.network is None or machine.network.interfaces is None:
         return
     for name, interfaces in _chosen(machine.environment, machine.network.interfaces).items():

@@ -89,11 +89,16 @@ def master_unresolvable(machine: Snapshot) -> Iterator[Evidence]:
     source=INITIALIZATION,
 )
 def master_port_taken(machine: Snapshot) -> Iterator[Evidence]:
-    """MASTER_ADDR is this host, and something already listens on MASTER_PORT.
+    """MASTER_ADDR is this host, and something already listens on MASTER_PORT; or a rank 0 failed for that.
 
     Silent inside a running job (a launcher has set a rank), whose own store it is that listens.
     """
     network, environment = machine.network, machine.environment
+    for text in machine.told("port_taken"):
+        port = text.numbers.get("port")
+        yield Evidence(
+            where="MASTER_PORT", what=f"port {port}" if port else "port", seen="address already in use", wanted="free"
+        )
     if network is None or environment is None or not network.master_port_in_use:
         return
     if environment.variables.keys() & {"RANK", "LOCAL_RANK", "GROUP_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"}:

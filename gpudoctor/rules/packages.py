@@ -87,10 +87,13 @@ def numpy_abi(machine: Snapshot) -> Iterator[Evidence]:
     source="triton/runtime/build.py: Failed to find C compiler. Please specify via CC environment variable",
 )
 def no_c_compiler(machine: Snapshot) -> Iterator[Evidence]:
-    """There is no C compiler on PATH nor in CC, and torch came with Triton.
+    """There is no C compiler on PATH nor in CC, and torch came with Triton; or Triton says that it finds none.
 
     Silent without Triton (CPU builds), on other systems than Linux, and where compilers were not looked for.
     """
+    for text in machine.told("no_c_compiler"):
+        yield Evidence(where="PATH", what="Triton", seen=text.words["reason"], wanted="a C compiler")
+        return
     if machine.packages is None or machine.packages.compilers is None or machine.packages.compilers:
         return
     if machine.packages.get("triton") is None or torch_version(machine) is None:

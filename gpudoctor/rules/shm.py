@@ -93,6 +93,10 @@ def shm_full(machine: Snapshot) -> Iterator[Evidence]:
     Silent where a large one still has room for batches, and on file systems without a limit.
     """
     shm = machine.shm
+    if machine.told("shm_refused") and (shm is None or shm.refused_bytes is None):
+        seen = "a request failed: no space left on device"
+        yield Evidence(where="/dev/shm", what="free", seen=seen, wanted="room for it", fix=_room(machine))
+        return
     if shm is None:
         return
     if shm.refused_bytes is not None:

@@ -98,14 +98,19 @@ def pcie_replays(machine: Snapshot) -> Iterator[Evidence]:
     source="NVIDIA NCCL user guide, Troubleshooting, PCI Access Control Services",
 )
 def acs_redirects_p2p(machine: Snapshot) -> Iterator[Evidence]:
-    """A PCI bridge above two GPUs or more redirects peer requests.
+    """A PCI bridge above two GPUs or more redirects peer requests; or, in a paste of lspci, bridges do that may be so.
 
     Silent in virtual machines, where ACS must stay on, and for GPUs that NVLink joins: NCCL does not use PCIe there.
     """
     topology, host = machine.topology, machine.host
-    if topology is None or host is None or host.virtual_machine is not False:
+    if topology is None or (topology.pairs and all(_by_nvlink(pair) for pair in topology.pairs)):
         return
-    if topology.pairs and all(_by_nvlink(pair) for pair in topology.pairs):
+    nameless = [bridge for bridge in topology.acs_bridges or () if not bridge.gpus]
+    if nameless and topology.pairs and not (host is not None and host.virtual_machine):
+        # lspci does not tell which GPUs a bridge is above.
+        seen = f"{len(nameless)} redirect peer requests"
+        yield Evidence(what="ACS on PCI bridges", seen=seen, wanted="off above GPUs", confidence="likely")
+    if host is None or host.virtual_machine is not False:
         return
     for bridge in topology.acs_bridges or ():
         if len(bridge.gpus) > 1:
@@ -125,11 +130,14 @@ def acs_redirects_p2p(machine: Snapshot) -> Iterator[Evidence]:
     source="NVIDIA NCCL user guide, Troubleshooting, IO virtualization",
 )
 def iommu_translates(machine: Snapshot) -> Iterator[Evidence]:
-    """The IOMMU translates the addresses of devices, on a machine whose GPUs talk over PCIe.
+    """The IOMMU translates the addresses of devices, on a machine whose GPUs talk over PCIe; or RCCL asks for iommu=pt.
 
     Silent with one GPU, with NVLink between all, and in virtual machines.
     """
     topology, host = machine.topology, machine.host
+    if machine.nccl_log is not None and machine.nccl_log.wants_passthrough:
+        yield Evidence(what="kernel command line", seen="no iommu=pt (RCCL's warning)", wanted="iommu=pt")
+        return
     if topology is None or topology.iommu_mode != "translate" or host is None or host.virtual_machine is not False:
         return
     if len(used(machine)) > 1 and any(not _by_nvlink(pair) for pair in topology.pairs or ()):
