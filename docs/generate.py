@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gpudoctor.reports.json import schema
 from gpudoctor.reports.rules import all_to_markdown
-from gpudoctor.rules import MACHINE_RULES
+from gpudoctor.rules import ALL_RULES
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by docs/generate.py; edit the rules or the command line instead. -->\n"
@@ -25,7 +25,7 @@ def rules() -> str:
     """Every rule, area by area."""
     return (
         f"# Findings\n\n{NOTE}\nWhat `gpudoctor` knows, as `gpudoctor explain CODE` tells it. "
-        f"Codes are never reused or renumbered.\n\n{all_to_markdown(MACHINE_RULES)}"
+        f"Codes are never reused or renumbered.\n\n{all_to_markdown(ALL_RULES)}"
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 from gpudoctor.errors import UsageError
 from gpudoctor.findings import Rule
-from gpudoctor.rules import AREAS, MACHINE_RULES
+from gpudoctor.rules import ALL_RULES, AREAS, MACHINE_RULES
 from gpudoctor.snapshot import Snapshot
 
 
@@ -15,16 +16,16 @@ class UnknownWord(UsageError):
     """No rule has this code or name, and no area. The message names the nearest."""
 
 
-def find(word: str) -> Rule[Snapshot]:
+def find(word: str) -> Rule[Any]:
     """The rule of a code or a name, in either case. Raises UnknownWord."""
-    for rule in MACHINE_RULES:
+    for rule in ALL_RULES:
         if word.strip().upper() == rule.code or _as_name(word) == rule.name:
             return rule
     raise UnknownWord(f"no rule is called {word.strip()!r}{_hint(word, areas=False)}")
 
 
 def select(words: Iterable[str]) -> tuple[Rule[Snapshot], ...]:
-    """The rules of codes, names and areas, each word a comma-separated list, in report order; all for no word.
+    """The rules on machines of codes, names and areas, each word a comma-separated list, in report order; all for no word.
 
     Raises UnknownWord.
     """
@@ -34,12 +35,15 @@ def select(words: Iterable[str]) -> tuple[Rule[Snapshot], ...]:
     codes: set[str] = set()
     for part in parts:
         if part.upper() in AREAS:
-            codes |= {rule.code for rule in MACHINE_RULES if rule.area == part.upper()}
-            continue
-        try:
-            codes.add(find(part).code)
-        except UnknownWord:
-            raise UnknownWord(f"no rule or area is called {part!r}{_hint(part, areas=True)}") from None
+            named = {rule.code for rule in ALL_RULES if rule.area == part.upper()}
+        else:
+            try:
+                named = {find(part).code}
+            except UnknownWord:
+                raise UnknownWord(f"no rule or area is called {part!r}{_hint(part, areas=True)}") from None
+        if not named & {rule.code for rule in MACHINE_RULES}:
+            raise UnknownWord(f"{part} judges a job, not a machine: `gpudoctor profile`")
+        codes |= named
     return tuple(rule for rule in MACHINE_RULES if rule.code in codes)
 
 
@@ -54,6 +58,6 @@ def _as_name(word: str) -> str:
 
 
 def _hint(word: str, *, areas: bool) -> str:
-    codes = [rule.code for rule in MACHINE_RULES] + (list(AREAS) if areas else [])
-    close = nearest(word.strip().upper(), codes) or nearest(_as_name(word), (rule.name for rule in MACHINE_RULES))
+    codes = [rule.code for rule in ALL_RULES] + (list(AREAS) if areas else [])
+    close = nearest(word.strip().upper(), codes) or nearest(_as_name(word), (rule.name for rule in ALL_RULES))
     return f"; the nearest is {close}" if close else "; `gpudoctor rules` lists them"

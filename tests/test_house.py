@@ -12,29 +12,34 @@ import msgspec
 import pytest
 
 from gpudoctor.findings import Rule
-from gpudoctor.rules import AREAS, MACHINE_RULES
-from gpudoctor.snapshot import Snapshot
+from gpudoctor.rules import ALL_RULES, AREAS, MACHINE_RULES, RUN_RULES
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())
 
-every_rule = pytest.mark.parametrize("asked", MACHINE_RULES, ids=lambda asked: asked.code)
+every_rule = pytest.mark.parametrize("asked", ALL_RULES, ids=lambda asked: asked.code)
 
 
 def test_codes_and_names_are_unique() -> None:
-    for words in ([rule.code for rule in MACHINE_RULES], [rule.name for rule in MACHINE_RULES]):
-        assert sorted({word for word in words if words.count(word) > 1}) == []
+    for rules in (MACHINE_RULES, RUN_RULES, ALL_RULES):
+        for words in ([rule.code for rule in rules], [rule.name for rule in rules]):
+            assert sorted({word for word in words if words.count(word) > 1}) == []
+
+
+def test_a_code_that_judges_machines_and_jobs_has_one_name() -> None:
+    names = {rule.code: rule.name for rule in RUN_RULES}
+    assert all(names.get(rule.code, rule.name) == rule.name for rule in MACHINE_RULES)
 
 
 @every_rule
-def test_a_rule_has_a_known_area_and_a_name_of_small_words(asked: Rule[Snapshot]) -> None:
+def test_a_rule_has_a_known_area_and_a_name_of_small_words(asked: Rule[Any]) -> None:
     assert re.fullmatch(r"[A-Z]{3}\d{3}", asked.code)
     assert asked.area in AREAS
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", asked.name)
 
 
 @every_rule
-def test_a_rule_tells_when_why_how_and_whence(asked: Rule[Snapshot]) -> None:
+def test_a_rule_tells_when_why_how_and_whence(asked: Rule[Any]) -> None:
     for text in (asked.fires_when, asked.why, asked.confirm, asked.source, *(fix.text for fix in asked.fix)):
         assert text.strip() == text
         assert text
@@ -46,14 +51,14 @@ def test_a_rule_tells_when_why_how_and_whence(asked: Rule[Snapshot]) -> None:
 
 
 @every_rule
-def test_a_cause_is_a_rule(asked: Rule[Snapshot]) -> None:
-    assert set(asked.because) <= {rule.code for rule in MACHINE_RULES} - {asked.code}
+def test_a_cause_is_a_rule(asked: Rule[Any]) -> None:
+    assert set(asked.because) <= {rule.code for rule in ALL_RULES} - {asked.code}
 
 
 def test_every_rule_written_is_registered() -> None:
     for file in _modules("gpudoctor/rules"):
         written = re.findall(r'^@rule\(\s*"([A-Z]{3}\d{3})"', file.read_text(encoding="utf-8"), re.MULTILINE)
-        missing = set(written) - {rule.code for rule in MACHINE_RULES}
+        missing = set(written) - {rule.code for rule in ALL_RULES}
         assert not missing, f"{file.name} holds rules that stand in no RULES: {missing}"
 
 

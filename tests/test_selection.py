@@ -34,6 +34,12 @@ def test_no_word_selects_every_rule() -> None:
     assert select([" , "]) == MACHINE_RULES
 
 
+def test_a_rule_on_jobs_is_none_of_check() -> None:
+    for word in ("DAT001", "COM"):
+        with pytest.raises(UnknownWord, match="gpudoctor profile"):
+            select([word])
+
+
 def test_words_may_be_repeated_or_joined_by_commas_and_mixed() -> None:
     assert _codes("SHM001,shm-full") == _codes("SHM001", "SHM002") == ["SHM001", "SHM002"]
     assert _codes("SHM") == [rule.code for rule in MACHINE_RULES if rule.area == "SHM"]

@@ -8,7 +8,7 @@ from gpudoctor.commands.options import Format, Output
 from gpudoctor.commands.output import check_writable, page_settings, write
 from gpudoctor.reports import rules as reports
 from gpudoctor.reports.page import Page
-from gpudoctor.rules import MACHINE_RULES
+from gpudoctor.rules import ALL_RULES
 from gpudoctor.selection import find
 
 
@@ -30,10 +30,10 @@ def rules(output: Output) -> int:
     """Always 0."""
     check_writable(output.file)
     if output.format is Format.JSON:
-        text = reports.to_json([reports.texts(rule) for rule in MACHINE_RULES])
+        text = reports.to_json([reports.texts(rule) for rule in ALL_RULES])
     elif output.format is Format.MARKDOWN:
-        text = reports.all_to_markdown(MACHINE_RULES)
+        text = reports.all_to_markdown(ALL_RULES)
     else:
-        text = reports.table(Page(**page_settings(output, os.environ)), MACHINE_RULES)
+        text = reports.table(Page(**page_settings(output, os.environ)), ALL_RULES)
     write(output, text)
     return 0

@@ -1,5 +1,7 @@
 """Every rule, in report order."""
 
+from typing import Any
+
 from gpudoctor.findings import Rule
 from gpudoctor.rules import (
     buckets,
@@ -65,21 +67,24 @@ MACHINE_RULES: tuple[Rule[Snapshot], ...] = (
 )
 """Judge a Snapshot."""
 
-
-def _by_code(*files: tuple[Rule[Run], ...]) -> tuple[Rule[Run], ...]:
-    """The rules of an area that stand in several files."""
-    return tuple(sorted((rule for rules in files for rule in rules), key=lambda rule: rule.code))
-
-
 RUN_RULES: tuple[Rule[Run], ...] = (
     *run.RULES,
     *loader.RULES,
-    *_by_code(communication.RULES, ranks.RULES, buckets.RULES),
-    *_by_code(memory.RULES, sharing.RULES),
+    *communication.RULES,
+    *ranks.RULES,
+    *buckets.RULES,
+    *memory.RULES,
+    *sharing.RULES,
     *host_time.RULES,
     *kernels.RULES,
 )
 """Judge a Run."""
+
+ALL_RULES: tuple[Rule[Any], ...] = (
+    *(rule for rule in MACHINE_RULES if rule.code not in {judged.code for judged in RUN_RULES}),
+    *RUN_RULES,
+)
+"""What `explain` and `rules` tell of, and policies name: each code once, as a profile judges it where both do."""
 
 AREAS: dict[str, str] = {
     "DRV": "driver and CUDA",

@@ -10,7 +10,7 @@ from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
 from gpudoctor.rules import ranks
 from gpudoctor.rules.losses import Loss, lost, on_gpu, on_gpus, per_step_ms
 from gpudoctor.run import Run
-from gpudoctor.tables import links
+from gpudoctor.tables import gpus
 
 EXPOSED, EXPOSED_BADLY = 0.10, 0.30
 GLOO_SHARE = 0.02
@@ -131,14 +131,12 @@ def _figure(run: Run, link: Link) -> tuple[float, str, str] | None:
     members = [rank for rank in run.ranks if rank.rank in link.ranks]
     boards = {rank.device or "" for rank in members if on_gpu(rank)}
     one_host = len(link.ranks) <= 8 and len({rank.host for rank in members}) == 1
-    board = links.load().nvlink(next(iter(boards))) if len(boards) == 1 and one_host else None
-    if board is None or len(members) < 2:
+    board = gpus.find(next(iter(boards))) if len(boards) == 1 and one_host else None
+    if board is None or board.nvlink != "board" or not board.nvlink_gb_s or len(members) < 2:
         return None
-    return (
-        board.nvlink_gb_s * LEAST_OF_LINK,
-        f"above {board.nvlink_gb_s * LEAST_OF_LINK:.3g} GB/s; NVLink moves {board.nvlink_gb_s:g} GB/s one way",
-        board.source,
-    )
+    one_way = board.nvlink_gb_s / 2
+    wanted = f"above {one_way * LEAST_OF_LINK:.3g} GB/s; NVLink moves {one_way:g} GB/s one way"
+    return one_way * LEAST_OF_LINK, wanted, board.source
 
 
 def _few(numbers: tuple[int, ...]) -> str:

@@ -9,10 +9,11 @@ from gpudoctor.facts.run import KernelGroup, Rank
 from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
 from gpudoctor.rules.losses import Loss, lost, ms, on_gpus, per_step_ms, share_of_window
 from gpudoctor.run import Run
+from gpudoctor.tables import gpus
 
-# NVIDIA data sheets, dense: TF32 against float32 on the plain units. A100 156 against 19.5, H100 SXM 495 against 67,
-# B200 1100 against 75 TFLOP/s. Boards for graphics have no more of one than of the other.
-TF32_GAIN = {"8.0": 8.0, "9.0": 7.0, "10.0": 14.0}
+# TF32 against float32 on the plain units of data-centre boards, where the model is not in the table: H100 495 to 67.
+DATA_CENTRE, TF32_GAIN = ("8.0", "9.0", "10.0"), 7.0
+WORTH_TF32 = 2.0  # boards for graphics have hardly more of one than of the other
 HALF_GAIN = 2.0  # bfloat16 against TF32, and half the bytes for all other kernels
 PLAIN_SHARE = 0.10
 FP32_SHARE = 0.20
@@ -68,7 +69,7 @@ def fp32_without_tensor_cores(run: Run) -> Iterator[Evidence]:
     if loss is None:
         return
     rank = loss.ranks[0]
-    gain = TF32_GAIN.get(rank.compute_capability or "", 1.0)
+    gain = _tf32_gain(rank)
     setting = _precision(rank)
     told = f"; matmul precision {setting.matmul_precision}" if setting and setting.matmul_precision else ""
     yield Evidence(
@@ -76,10 +77,18 @@ def fp32_without_tensor_cores(run: Run) -> Iterator[Evidence]:
         what="float32 products without tensor cores",
         seen=loss.seen + told,
         wanted="TF32, or bfloat16 under autocast",
-        severity=Severity.WARNING if gain > 1 else Severity.INFO,
+        severity=Severity.WARNING if gain >= WORTH_TF32 else Severity.INFO,
         confidence=loss.confidence,
         cost=_cut(loss, 1 - 1 / gain).cost() if gain > 1 else None,
     )
+
+
+def _tf32_gain(rank: Rank) -> float:
+    """How many times the rate of the plain units its tensor cores have."""
+    board = gpus.find(rank.device)
+    if board is not None and board.tf32_tflops and board.fp32_tflops:
+        return max(1.0, board.tf32_tflops / board.fp32_tflops)
+    return TF32_GAIN if board is None and rank.compute_capability in DATA_CENTRE else 1.0
 
 
 def _plain(rank: Rank) -> list[KernelGroup]:

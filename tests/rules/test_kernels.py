@@ -37,11 +37,11 @@ def test_float32_on_the_plain_units_is_told_with_what_tf32_would_leave() -> None
     (found,) = kernels.fp32_without_tensor_cores.judge(_run(**FLOAT32))
     assert found.severity is Severity.WARNING
     assert found.cost is not None
-    assert found.cost.step_ms_at_best == pytest.approx(20 + 80 / 7)
+    assert found.cost.step_ms_at_best == pytest.approx(20 + 80 * 67 / 495, abs=0.5)
 
 
 def test_boards_whose_tf32_is_no_faster_get_an_info() -> None:
-    (found,) = kernels.fp32_without_tensor_cores.judge(_run("8.9", **FLOAT32))
+    (found,) = kernels.fp32_without_tensor_cores.judge(_run("8.9", device="NVIDIA GeForce RTX 4090", **FLOAT32))
     assert (found.severity, found.cost) == (Severity.INFO, None)
 
 
