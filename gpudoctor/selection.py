@@ -25,7 +25,7 @@ def find(word: str) -> Rule[Any]:
 
 
 def select(words: Iterable[str]) -> tuple[Rule[Snapshot], ...]:
-    """The rules on machines of codes, names and areas, each word a comma-separated list, in report order; all for no word.
+    """The rules on machines of codes, names and areas, in report order; all for no word. Words may be joined by commas.
 
     Raises UnknownWord.
     """
