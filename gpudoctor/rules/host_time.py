@@ -268,7 +268,7 @@ def checkpoint_stall(run: Run) -> Iterator[Evidence]:
         yield Evidence(
             where=pause.where or seen.where,
             what="torch.save",
-            seen=f"{seen.seen}; {pause.count} seen, the longest {ms(pause.longest_ms)} ms",
+            seen=f"{_timed(seen)}; {pause.count} seen, the longest {ms(pause.longest_ms)} ms",
             wanted=f"below {SAVE_SHARE:.0%}",
             confidence="certain" if pause.count > 1 else "likely",
             cost=_timed_cost(seen),
@@ -287,6 +287,14 @@ def checkpoint_stall(run: Run) -> Iterator[Evidence]:
         confidence="likely",
         cost=loss.cost(),
     )
+
+
+def _timed(loss: Loss) -> str:
+    """In words, of the steps outside of the trace."""
+    cost = _timed_cost(loss)
+    if cost is None:
+        return loss.seen
+    return f"{loss.share:.0%} of the step, {ms(loss.share * cost.step_ms_now)} of {ms(cost.step_ms_now)} ms"
 
 
 def _timed_cost(loss: Loss) -> Cost | None:

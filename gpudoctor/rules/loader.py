@@ -155,16 +155,20 @@ def _more_workers(run: Run, rank: Rank, loss: Loss) -> tuple[Fix, ...]:
     line = f"num_workers={count}, persistent_workers=True{pinned}"
     bound = f" ({wanted} would hide a batch, {limit} is what the CPUs allow)" if count < wanted else ""
     split = "; each worker must read its own part of an IterableDataset" if setup and setup.iterable else ""
-    return Fix(f"make batches in {count} workers: pass this to the DataLoader{place}{bound}{split}", line), CHEAPER
+    return Fix(
+        f"make batches in {count} worker{'s' if count > 1 else ''}: pass this to the DataLoader{place}{bound}{split}",
+        line,
+    ), CHEAPER
 
 
 def _most_workers(run: Run, rank: Rank, batch_ms: float) -> int | None:
-    """One CPU is left to the training process. Workers that wait for reads share a CPU."""
+    """One a CPU: where the loader is what takes time, the training process needs little. Those that wait for reads
+    share a CPU."""
     cpus, setup = cpus_a_rank(run, rank), _loader(rank)
     if cpus is None:
         return None
     on_cpu = setup.batch_cpu_ms if setup and setup.batch_cpu_ms else batch_ms
-    return max(1, int((cpus - 1) * max(1.0, min(4.0, batch_ms / on_cpu))))
+    return max(1, int(cpus * max(1.0, min(4.0, batch_ms / on_cpu))))
 
 
 @rule(

@@ -49,7 +49,7 @@ def test_a_starved_gpu_is_told_the_cost_of_a_batch_and_the_workers_that_hide_it(
 
 def test_no_more_workers_are_advised_than_the_cpus_allow() -> None:
     waiting, _ = loader.dataloader_starvation.judge(_run(cpus=4, workers=0, batch_ms=160.0, batch_cpu_ms=160.0))
-    assert waiting.fix[0].command == "num_workers=3, persistent_workers=True, pin_memory=True"
+    assert waiting.fix[0].command == "num_workers=4, persistent_workers=True, pin_memory=True"
     assert waiting.cost is not None
     assert waiting.cost.step_ms_at_best == pytest.approx(40.0)
 
