@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,16 +28,21 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True)
 class Block:
-    """Whole events, separated by commas."""
+    """Whole events, separated by commas. Of a plain file only where they stand: whoever decodes them reads them."""
 
-    text: bytes
+    path: Path
     start: int
-    """Where it begins in the (gunzipped) file."""
+    end: int
+    """Where the comma behind it stands."""
+    text: bytes | None = None
+    """Of a gzipped file the events themselves."""
 
-    @property
-    def end(self) -> int:
-        """Where the comma behind it stands."""
-        return self.start + len(self.text)
+    def read(self) -> bytes:
+        if self.text is not None:
+            return self.text
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(self.start)
+            return file.read(self.end - self.start)
 
 
 @dataclass
@@ -66,29 +72,54 @@ class Source:
 
         Raises TraceError where the file holds no list of events, OSError where it cannot be opened.
         """
-        with self._opened() as stream:
+        yield from self._gunzipped() if self.compressed else self._plain()
+
+    def _plain(self) -> Iterator[Block]:
+        size = self.path.stat().st_size
+        with self.path.open("rb", buffering=0) as file:
+            at = self._begin(self._head(file))
+            while size - at > BLOCK_BYTES and (end := self._cut(file, at, size)) is not None:
+                yield Block(self.path, at, end)
+                at = end + 1
+            file.seek(at)
+            rest = file.readall()
+        if (cut := rest.rfind(self.boundary)) >= 0:
+            yield Block(self.path, at, at + cut + 1)
+        self.tail = rest[cut + 2 if cut >= 0 else 0 :]
+
+    def _cut(self, file: FileIO, at: int, size: int) -> int | None:
+        """Where the comma of the last boundary of the next block stands, or of the first behind it; None at the end."""
+        limit = at + BLOCK_BYTES
+        for window in (1 << 16, BLOCK_BYTES):
+            begin = max(at, limit - window)
+            file.seek(begin)
+            if (found := file.read(limit - begin).rfind(self.boundary)) >= 0:
+                return begin + found + 1
+        while limit < size:  # one event that is larger than a block
+            file.seek(limit - len(self.boundary))
+            if (found := file.read(BLOCK_BYTES).find(self.boundary)) >= 0:
+                return limit - len(self.boundary) + found + 1
+            limit += BLOCK_BYTES - len(self.boundary)
+        return None
+
+    def _gunzipped(self) -> Iterator[Block]:
+        from isal import igzip  # twice as fast as zlib, and gunzipping a trace takes longer than analysing it
+
+        with igzip.open(self.path, "rb") as stream:  # type: ignore[no-untyped-call]
             rest = self._head(stream)
-            at = self._begin(rest)
-            start, rest = at, rest[at:]
+            start = self._begin(rest)
+            rest = rest[start:]
             while True:
                 more = self._more(stream, BLOCK_BYTES)
                 rest += more
                 if (cut := rest.rfind(self.boundary)) >= 0:
-                    yield Block(rest[: cut + 1], start)
+                    yield Block(self.path, start, start + cut + 1, rest[: cut + 1])
                     start, rest = start + cut + 2, rest[cut + 2 :]
                 if not more:
                     self.tail = rest
                     return
 
-    def _opened(self) -> IO[bytes]:
-        if not self.compressed:
-            return self.path.open("rb")
-        from isal import igzip  # twice as fast as zlib, and gunzipping a trace takes longer than analysing it
-
-        stream: IO[bytes] = igzip.open(self.path, "rb")  # type: ignore[no-untyped-call]
-        return stream
-
-    def _head(self, stream: IO[bytes]) -> bytes:
+    def _head(self, stream: IO[bytes] | FileIO) -> bytes:
         """The file up to somewhere behind the start of the first event."""
         head = self._more(stream, 1 << 20)
         if not head:
@@ -115,10 +146,8 @@ class Source:
             self.first_ts = float(stamp.group(1))
         return at
 
-    def _more(self, stream: IO[bytes], size: int) -> bytes:
+    def _more(self, stream: IO[bytes] | FileIO, size: int) -> bytes:
         """Up to `size` bytes; fewer at the end, or where the compressed data is broken, which `damage` then says."""
-        if not self.compressed:
-            return stream.read(size)
         pieces: list[bytes] = []
         try:
             while size > 0 and (piece := stream.read(min(size, 1 << 18))):

@@ -9,7 +9,8 @@ import numpy as np
 
 from gpudoctor.facts.run import Collectives
 from gpudoctor.profiling import kernels
-from gpudoctor.profiling.events import ANNOTATION, KERNEL, Message
+from gpudoctor.profiling.columns import Message
+from gpudoctor.profiling.events import ANNOTATION, KERNEL
 from gpudoctor.profiling.intervals import Ints, Mask, holding, overlap, subtract
 from gpudoctor.profiling.timeline import SHARES, Timeline, collectives, named, times
 from gpudoctor.profiling.trace import Trace

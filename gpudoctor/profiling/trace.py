@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudoctor.profiling.blocks import Block, Source, TraceError, header_of
-from gpudoctor.profiling.events import Columns, Decoded, Message, decode, merge
+from gpudoctor.profiling.columns import Columns, Decoded, Message, decode, merge
 
 PARALLEL_BYTES = 48 << 20
 """A plain file larger than this is worth the 0.3 s that worker processes take to start; a gzipped one at a tenth."""
@@ -91,10 +91,10 @@ def _without_collector() -> Iterator[None]:
 def _alone(source: Source) -> Iterator[Decoded]:
     blocks = source.blocks()
     for block in blocks:
-        part = decode(block.text, int(source.first_ts))
+        part = decode(block.read(), int(source.first_ts))
         if part.after is not None:
             # The cut fell into what stands behind the events, which may hold lists of objects too.
-            part.after = b",".join((part.after, *(later.text for later in blocks), source.tail))
+            part.after = b",".join((part.after, *(later.read() for later in blocks), source.tail))
             yield part
             return
         yield part
@@ -107,7 +107,7 @@ def _together(source: Source, workers: int) -> Iterator[Decoded]:
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         under_way: deque[Future[Decoded]] = deque()
         for block in source.blocks():
-            under_way.append(_submit(pool, source, block))
+            under_way.append(pool.submit(_decoded, block, int(source.first_ts)))
             if len(under_way) > 2 * workers:
                 yield (part := under_way.popleft().result())
                 if part.after is not None:
@@ -119,18 +119,10 @@ def _together(source: Source, workers: int) -> Iterator[Decoded]:
     yield decode(source.tail, int(source.first_ts))
 
 
-def _submit(pool: ProcessPoolExecutor, source: Source, block: Block) -> Future[Decoded]:
-    if source.compressed:
-        return pool.submit(decode, block.text, int(source.first_ts))
-    # Reading the file again is cheaper than sending its text.
-    return pool.submit(_decode_part, str(source.path), block.start, block.end, int(source.first_ts))
-
-
-def _decode_part(path: str, start: int, end: int, origin_us: int) -> Decoded:
+def _decoded(block: Block, origin_us: int) -> Decoded:
     """In a worker process."""
-    with _without_collector(), Path(path).open("rb") as file:
-        file.seek(start)
-        return decode(file.read(end - start), origin_us)
+    with _without_collector():
+        return decode(block.read(), origin_us)
 
 
 def _header(source: Source, table: Decoded) -> dict[str, Any]:

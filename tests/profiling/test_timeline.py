@@ -172,6 +172,19 @@ def test_on_a_job_without_device_operators_are_the_compute(tmp_path: Path) -> No
     assert microseconds(timeline) == {"compute": 35, "communication": 20, "loader": 30, "host": 15}
 
 
+def test_scopes_that_older_torch_wrote_as_operators_are_none(tmp_path: Path) -> None:
+    fetch = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    timeline = timeline_of(
+        tmp_path,
+        [event("Operator", "ProfilerStep#1", 0, 100), event("Operator", "ProfilerStep#2", 100, 200)],
+        [event("Operator", "aten::mm", 50, 100), event("Operator", fetch, 100, 120)],
+        [event("Operator", "Optimizer.step#SGD.step", 130, 180), event("Operator", "aten::add_", 140, 150)],
+        [event("Operator", "aten::mm", 190, 200)],
+    )
+    assert [one.number for one in timeline.steps] == [2]
+    assert microseconds(timeline) == {"compute": 20, "loader": 20, "host": 60}
+
+
 @pytest.mark.parametrize(
     "kernel",
     [

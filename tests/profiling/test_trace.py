@@ -9,7 +9,8 @@ import pytest
 
 from gpudoctor.profiling import blocks
 from gpudoctor.profiling.blocks import TraceError
-from gpudoctor.profiling.events import COPY, KERNEL, MEMSET, OPERATOR, RUNTIME, Message
+from gpudoctor.profiling.columns import Message
+from gpudoctor.profiling.events import COPY, KERNEL, MEMSET, OPERATOR, RUNTIME
 from gpudoctor.profiling.intervals import length, union
 from gpudoctor.profiling.trace import Trace, read
 
@@ -180,6 +181,23 @@ def test_an_event_of_another_shape_is_skipped_and_counted(tmp_path: Path) -> Non
     trace = read(small(tmp_path, f"{LAUNCH % '{}'},{odd},{WORK % '{}'}"))
     assert trace.columns.kind.tolist() == [RUNTIME, KERNEL]
     assert trace.damage is not None
+
+
+def test_nesting_without_end_is_no_event(tmp_path: Path) -> None:
+    deep = '{"ph": "X", "cat": "kernel", "name": "k", "args": ' + '{"a":' * 100_000 + "1" + "}" * 100_001
+    trace = read(small(tmp_path, f"{LAUNCH % '{}'},{deep},{WORK % '{}'}"))
+    assert trace.columns.kind.tolist() == [RUNTIME, KERNEL]
+    assert trace.damage is not None
+
+
+def test_an_event_larger_than_a_block_is_read(tmp_path: Path) -> None:
+    large = json.dumps({"stack": "x" * 1_000_000})
+    for suffix in ("", ".gz"):
+        path = small(tmp_path, ",".join([LAUNCH % large, WORK % "{}", LAUNCH % large, WORK % "{}"]))
+        if suffix:
+            path.write_bytes(gzip.compress(path.read_bytes()))
+        trace = read(path)
+        assert (trace.events, trace.damage) == (4, None)
 
 
 def test_names_beyond_ascii_and_braces_inside_strings_are_names(tmp_path: Path) -> None:
