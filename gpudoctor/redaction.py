@@ -59,8 +59,11 @@ def redacted(value: T, machine: Snapshot, users: Iterable[str] = ()) -> T:
 
     `users` are further names to hide: of those who run this.
     """
-    stand_ins = _StandIns(machine, users)
-    return msgspec.convert(_walk(msgspec.to_builtins(value), stand_ins), type(value))
+    tree = msgspec.to_builtins(value)
+    # Ranks of a job may have run on other hosts than the one whose snapshot this is.
+    hosts = sorted({text for path, text in _strings(tree) if path.rpartition(".")[2] == "host"})
+    stand_ins = _StandIns(machine, users, hosts)
+    return msgspec.convert(_walk(tree, stand_ins), type(value))
 
 
 def _walk(tree: Any, stand_ins: _StandIns, key: str = "") -> Any:
@@ -69,6 +72,8 @@ def _walk(tree: Any, stand_ins: _StandIns, key: str = "") -> Any:
     if isinstance(tree, dict):
         return {name: _walk(item, stand_ins, name) for name, item in tree.items()}
     if isinstance(tree, list | tuple):
+        if not {str, dict, list, tuple}.intersection(map(type, tree)):
+            return tree  # A job's columns of numbers are long.
         return [_walk(item, stand_ins, key) for item in tree]
     return tree
 
@@ -76,14 +81,14 @@ def _walk(tree: Any, stand_ins: _StandIns, key: str = "") -> Any:
 class _StandIns:
     """The n-th of its kind gets the n-th stand-in, wherever it stands."""
 
-    def __init__(self, machine: Snapshot, users: Iterable[str]) -> None:
+    def __init__(self, machine: Snapshot, users: Iterable[str], hosts: Iterable[str] = ()) -> None:
         strings = list(_strings(msgspec.to_builtins(machine)))
         self._names: dict[str, str] = {}
         self._uuids: dict[str, str] = {}
         self._homes: dict[str, str] = {}
         self._addresses: dict[str, str] = {}
         self._others: dict[str, str] = {}
-        self._learn_hosts(machine, strings)
+        self._learn_hosts(machine, strings, hosts)
         self._learn_users(strings, users)
         for board in machine.gpus.boards if machine.gpus else ():
             if board.serial:
@@ -116,8 +121,8 @@ class _StandIns:
         text = _HEX.sub(SECRET, text)
         return _LONG.sub(lambda found: SECRET if _looks_random(found.group()) else found.group(), text)
 
-    def _learn_hosts(self, machine: Snapshot, strings: list[tuple[str, str]]) -> None:
-        hosts: list[str | None] = [machine.host.name if machine.host else None]
+    def _learn_hosts(self, machine: Snapshot, strings: list[tuple[str, str]], others: Iterable[str]) -> None:
+        hosts: list[str | None] = [machine.host.name if machine.host else None, *others]
         if machine.network is not None:
             hosts += [machine.network.host_name, machine.network.master_addr]
         for path, text in strings:

@@ -14,8 +14,10 @@ from gpudoctor.facts.kernel_log import KernelLog, XidEvent
 from gpudoctor.facts.libraries import Libraries, SystemLibrary
 from gpudoctor.facts.network import Interface, Network
 from gpudoctor.facts.packages import Package, Packages
+from gpudoctor.facts.run import Rank
 from gpudoctor.facts.torch import LoadedVersion, TorchBuild, TorchRuntime
 from gpudoctor.redaction import redacted
+from gpudoctor.run import Run
 from gpudoctor.snapshot import Snapshot
 
 UUIDS = ("GPU-a1b2c3d4-1111-2222-3333-444455556666", "GPU-a1b2ffff-1111-2222-3333-444455556667")
@@ -186,3 +188,12 @@ def test_root_and_words_that_settings_need_are_no_users() -> None:
     told = redacted(machine, machine)
     assert told.torch is not None
     assert (told.torch.build, told.torch.path, told.torch.python) == ("cuda", "/home/user1/torch", "/root/bin/python")
+
+
+def test_the_hosts_of_all_ranks_are_hidden(healthy: Snapshot) -> None:
+    ranks = tuple(Rank(rank=number, host=f"gpu-box-{number}") for number in range(3))
+    run = Run(ranks=ranks, command=("torchrun", "--rdzv-endpoint=gpu-box-0:29500"), machine=healthy)
+    told = redacted(run, healthy)
+    assert [rank.host for rank in told.ranks] == ["host2", "host3", "host4"]
+    assert told.command == ("torchrun", "--rdzv-endpoint=host2:29500")
+    assert b"gpu-box" not in told.to_json()

@@ -10,8 +10,11 @@ from gpudoctor.facts.base import Fact
 from gpudoctor.facts.job import Job
 
 
-class StepShares(Fact, frozen=True, kw_only=True):
-    """Where a step's time goes: each moment counts once, in this order of precedence. They sum to 1."""
+class StepShares(Fact, frozen=True, kw_only=True, omit_defaults=False):
+    """Where a step's time goes: each moment counts once, in this order of precedence. They sum to 1.
+
+    All seven are written, since a share of 0 is an answer.
+    """
 
     compute: float = 0.0
     """A kernel that is no collective runs, or a memset. On a CPU job: an operator runs."""

@@ -126,11 +126,10 @@ def _rewritten(rank: Rank, number: int, path: Path, axis: _Axis, unread: dict[st
                 break
     except (TraceError, OSError) as error:
         unread[path.name] = str(error)
-        return
     if names := process.names():
         yield msgspec.json.encode(names)[1:-1]
     if source.damage or not whole:
-        unread[path.name] = source.damage or "the file is cut off"
+        unread.setdefault(path.name, source.damage or "the file is cut off")
     elif lost:
         unread[path.name] = f"{lost:,} bytes of it are no events"
 
@@ -138,7 +137,7 @@ def _rewritten(rank: Rank, number: int, path: Path, axis: _Axis, unread: dict[st
 def _texts(source: Source) -> Iterator[bytes]:
     with closing(source.blocks()) as blocks:  # type: ignore[type-var]
         for block in blocks:
-            yield block.text
+            yield block.read()
     yield source.tail
 
 

@@ -1,4 +1,4 @@
-"""What every report tells, as one value; the JSON format is this, written out."""
+"""What every report tells, as one value; the JSON format is this, written out (a Run as reports/run.py says)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from gpudoctor.findings import Finding
+from gpudoctor.run import Run
 from gpudoctor.snapshot import Snapshot
 
 Verdict = Literal["ok", "findings", "not-checked"]
@@ -45,7 +46,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     schema: Literal[1] = 1
     tool: Tool
     command: str
-    """`check`."""
+    """`check`, `profile` or `analyze`."""
     host: str | None
     verdict: Verdict
     findings: tuple[Finding, ...]
@@ -55,5 +56,5 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     """On this check itself: an ignore that has run out, a rule that failed."""
     snapshot: Snapshot
-    run: None = None
-    """A profiled job; None for a check."""
+    run: Run | None = None
+    """A profiled job; None for a check. `snapshot` is then its machine."""

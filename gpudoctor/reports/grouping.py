@@ -32,7 +32,7 @@ def grouped(findings: Iterable[Finding]) -> tuple[Group, ...]:
 
 
 def places(wheres: Iterable[str]) -> str:
-    """`GPU 0, 1, 3` of `GPU 0`, `GPU 1` and `GPU 3`."""
+    """`GPU 0, 1, 3` of `GPU 0`, `GPU 1` and `GPU 3`; rows of more than three as `GPU 0–7`."""
     told: dict[str, None] = {}
     kind = ""
     for where in dict.fromkeys(where for where in wheres if where):
@@ -40,7 +40,22 @@ def places(wheres: Iterable[str]) -> str:
         numbered = match is not None and match.group(1) is not None
         told[where[len(kind) :] if match and numbered and match.group(1) == kind else where] = None
         kind = match.group(1) if match and numbered else ""
-    return ", ".join(told)
+    return ", ".join(text for row in _rows(told) for text in (row if len(row) <= 3 else (_span(row),)))
+
+
+def _rows(told: Iterable[str]) -> list[list[str]]:
+    """Numbers that follow each other stand in one row."""
+    rows: list[list[str]] = []
+    for text in told:
+        if rows and text.isdecimal() and re.search(rf"(?<!\d){int(text) - 1}$", rows[-1][-1]):
+            rows[-1].append(text)
+        else:
+            rows.append([text])
+    return rows
+
+
+def _span(row: list[str]) -> str:
+    return f"{row[0]}–{row[-1]}"
 
 
 def _group(findings: list[Finding]) -> Group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.text import Text
@@ -20,7 +21,7 @@ class Page:
 
     def __init__(self, width: int = 80, colour: bool = False, ascii_only: bool = False) -> None:
         self.width = max(20, min(width, WIDEST))
-        self._ascii_only = ascii_only
+        self.ascii_only = ascii_only
         self._console = Console(
             file=io.StringIO(),
             width=self.width,
@@ -40,7 +41,7 @@ class Page:
 
     def paragraph(self, text: str, style: str = "", *, label: str = "", label_style: str = "") -> None:
         """Wrapped words, behind a label that only the first line has."""
-        label = to_ascii(label) if self._ascii_only else label
+        label = to_ascii(label) if self.ascii_only else label
         indent = len(label) if self.width >= NARROW else 2
         words = Text(self.clean(text), style)
         if self.width < NARROW:
@@ -63,12 +64,19 @@ class Page:
 
     def line(self, text: str) -> None:
         """One line of our own words, its spaces kept, cut where the page ends."""
-        text = to_ascii(text) if self._ascii_only else text
+        text = to_ascii(text) if self.ascii_only else text
         self._line(Text(text if len(text) <= self.width else text[: self.width - 3] + "..."))
+
+    def pieces(self, pieces: Iterable[tuple[str, str]]) -> None:
+        """One line of our own, each piece with its style; cut where the page ends."""
+        line = Text.assemble(*((to_ascii(text) if self.ascii_only else text, style) for text, style in pieces))
+        line.rstrip()
+        line.truncate(self.width)
+        self._line(line)
 
     def clean(self, text: str) -> str:
         """Without what a terminal would obey, and with what it can show."""
-        return to_ascii(plain(text)) if self._ascii_only else plain(text)
+        return to_ascii(plain(text)) if self.ascii_only else plain(text)
 
     def text(self) -> str:
         """All lines so far."""

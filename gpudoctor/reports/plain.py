@@ -15,7 +15,16 @@ _ASCII = str.maketrans(
 
 def plain(text: str) -> str:
     """One line; what a terminal would obey or could not show is written out: `\\x1b`."""
-    return _UNSAFE.sub(lambda found: ascii(found.group())[1:-1], " ".join(text.split()))
+    return _written_out(" ".join(text.split()))
+
+
+def plain_lines(text: str) -> str:
+    """As `plain`, but lines and the spaces in them stay."""
+    return "\n".join(_written_out(line.replace("\t", "    ")) for line in text.splitlines())
+
+
+def _written_out(text: str) -> str:
+    return _UNSAFE.sub(lambda found: ascii(found.group())[1:-1], text)
 
 
 def to_ascii(text: str) -> str:

@@ -10,6 +10,8 @@ from gpudoctor.facts.exposure import Exposure
 from gpudoctor.facts.network import Network
 from gpudoctor.findings import Finding, Severity
 from gpudoctor.reports.document import Document
+from gpudoctor.reports.figures import count
+from gpudoctor.run import Run
 from gpudoctor.snapshot import Snapshot
 
 GIB = 2**30
@@ -19,13 +21,12 @@ Fact = tuple[str, str]
 
 
 def header(document: Document) -> str:
-    """`node1 · 8 × H100 · torch 2.11.0+cu130 · driver 580.95`, as far as it is known."""
-    machine = document.snapshot
-    parts = [document.host, _gpus(machine)]
-    if machine.torch is not None and machine.torch.installed is not None:
-        parts.append(f"torch {machine.torch.version or '?'}" if machine.torch.installed else "no torch")
+    """`node1 · 8 × H100 · torch 2.11.0+cu130 · driver 580.95`, as far as it is known; of a job its ranks and steps."""
+    machine, run = document.snapshot, document.run
+    parts = [document.host or _hosts(run), _devices(run, machine), _torch_version(run, machine)]
     if machine.driver is not None and machine.driver.module_version:
         parts.append("driver " + ".".join(machine.driver.module_version.split(".")[:2]))
+    parts.append(_extent(run))
     return " · ".join(part for part in parts if part)
 
 
@@ -62,6 +63,41 @@ def _gpus(machine: Snapshot) -> str | None:
     if machine.driver is not None and machine.driver.pci_gpus == 0:
         return "no NVIDIA GPU"
     return None
+
+
+def _hosts(run: Run | None) -> str | None:
+    names = sorted({rank.host for rank in run.ranks if rank.host}) if run else []
+    return names[0] if len(names) == 1 else f"{len(names)} hosts" if names else None
+
+
+def _devices(run: Run | None, machine: Snapshot) -> str | None:
+    """Of a job what its ranks ran on, counted where the traces tell boards apart."""
+    ranks = [rank for rank in run.ranks if rank.device] if run else []
+    if not ranks or (machine.gpus is not None and any(rank.device != "cpu" for rank in ranks)):
+        return _gpus(machine)
+    names = " + ".join(sorted({short_gpu_name(rank.device or "") for rank in ranks})).replace("cpu", "CPU")
+    boards = {(rank.host, rank.device_index) for rank in ranks}
+    # Ranks that each see one board alone all call it 0.
+    counted = len({rank.device for rank in ranks}) == 1 and len(boards) in {len(ranks), 1} and names != "CPU"
+    return f"{len(boards)} × {names}" if counted and (len(boards) > 1 or len(ranks) == 1) else names
+
+
+def _torch_version(run: Run | None, machine: Snapshot) -> str | None:
+    version = next((rank.job.torch for rank in run.ranks if rank.job and rank.job.torch), None) if run else None
+    if version is not None:
+        return f"torch {version}"
+    if machine.torch is None or machine.torch.installed is None:
+        return None
+    return f"torch {machine.torch.version or '?'}" if machine.torch.installed else "no torch"
+
+
+def _extent(run: Run | None) -> str | None:
+    """`2 ranks × 4 steps`."""
+    if run is None or not run.ranks:
+        return None
+    seen, world = len(run.ranks), run.world_size or 0
+    ranks = f"{seen} of {world} ranks" if world > seen else count(seen, "rank")
+    return f"{ranks} × {count(run.steps, 'step')}" if run.steps else ranks
 
 
 def _driver(machine: Snapshot) -> Iterator[Fact]:

@@ -8,8 +8,11 @@ import pytest
 from gpudoctor.facts.cpu import Cpu
 from gpudoctor.facts.host import Host
 from gpudoctor.findings import Evidence, Finding, Fix, Severity
-from gpudoctor.reports.document import Document, Ignored, NotRead, Tool
+from gpudoctor.reports.document import Document, Ignored, NotRead, Tool, Verdict
+from gpudoctor.reports.job import not_read
+from gpudoctor.run import Run
 from gpudoctor.snapshot import Snapshot
+from tests.reports.runs import ALIKE, LATE, hang_finding, hung, loader_finding, run_of
 
 
 @pytest.fixture
@@ -67,6 +70,29 @@ def ill(well: Document) -> Document:
             Ignored(code="GPU020", name="persistence-off", where="GPU 0", reason="known", expires=date(2027, 1, 31)),
         ),
         notes=("the policy's ignore of SHM001 ran out on 2026-11-30: a small box",),
+    )
+
+
+@pytest.fixture
+def job(well: Document) -> Document:
+    """A job of eight ranks, of which rank 3 waits for its loader and is waited for."""
+    run = run_of([ALIKE] * 3 + [LATE] + [ALIKE] * 4, well.snapshot)
+    return document_of(well, run, loader_finding())
+
+
+@pytest.fixture
+def hanging(well: Document) -> Document:
+    """A job of four ranks alike, of a world of six, that stood still."""
+    run = hung(run_of([ALIKE] * 4, well.snapshot))
+    run = msgspec.structs.replace(run, world_size=6, missing=dict.fromkeys(("rank 4", "rank 5"), "no trace of it"))
+    return document_of(well, run, hang_finding())
+
+
+def document_of(well: Document, run: Run, *findings: Finding) -> Document:
+    """As `profile` makes it of a run on the healthy machine."""
+    verdict: Verdict = "findings" if findings else "ok"
+    return msgspec.structs.replace(
+        well, command="profile", verdict=verdict, findings=findings, not_read=not_read(run), run=run
     )
 
 

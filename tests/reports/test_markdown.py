@@ -2,6 +2,8 @@
 
 import re
 
+import msgspec
+
 from gpudoctor.reports.document import Document
 from gpudoctor.reports.markdown import code, render
 from tests.reports.golden import assert_golden
@@ -35,3 +37,15 @@ def test_words_of_the_machine_give_no_orders(hostile: Document) -> None:
     for row in text.splitlines():
         if row.startswith("| error"):
             assert len(re.findall(r"(?<!\\)\|", row)) == 6
+
+
+def test_a_job_reads_as_in_the_golden_file(job: Document) -> None:
+    assert_golden("markdown-job.md", render(job))
+
+
+def test_stacks_of_a_hang_are_quoted_in_blocks_that_nothing_ends(hanging: Document) -> None:
+    assert hanging.run is not None
+    run = msgspec.structs.replace(hanging.run, stacks={"rank 0": "a\n```\n<b>"}, error_text=None)
+    text = render(msgspec.structs.replace(hanging, run=run))
+    assert "rank 0 stood here, innermost call first:\n````\na\n```\n<b>\n````\n" in text
+    assert "**the job hung: no step for 60 s**" in text

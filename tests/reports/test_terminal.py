@@ -8,6 +8,7 @@ import pytest
 from gpudoctor.reports.document import Document
 from gpudoctor.reports.terminal import render
 from tests.reports.golden import assert_golden
+from tests.reports.runs import failed
 
 
 def test_a_healthy_machine_takes_twelve_lines_at_most(well: Document) -> None:
@@ -87,3 +88,45 @@ def test_an_area_with_findings_has_no_healthy_line(well: Document, ill: Document
     assert "/dev/shm 1000 GiB" in render(well)
     assert "/dev/shm 1000 GiB" not in render(ill)
     assert "PCIe x16" not in render(ill)
+
+
+def test_a_job_reads_as_in_the_golden_file(job: Document) -> None:
+    assert_golden("terminal-job.txt", render(job))
+    assert_golden("terminal-job-ascii-60.txt", render(job, width=60, ascii_only=True))
+
+
+def test_a_hanging_job_reads_as_in_the_golden_file(hanging: Document) -> None:
+    assert_golden("terminal-hanging.txt", render(hanging))
+
+
+@pytest.mark.parametrize("width", [20, 39, 40, 60, 80, 120])
+def test_lines_of_a_job_fit_the_width_but_for_commands(width: int, job: Document, hanging: Document) -> None:
+    for document in (job, hanging):
+        for line in render(document, width=width).splitlines():
+            assert len(line) <= width or "num_workers" in line
+
+
+def test_a_job_in_ascii_and_in_colours_says_the_same(job: Document, hanging: Document) -> None:
+    for document in (job, hanging):
+        render(document, ascii_only=True).encode("ascii")
+        coloured = render(document, colour=True)
+        assert "\x1b[32m" in coloured
+        assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == render(document)
+
+
+def test_the_last_lines_of_a_failed_job_are_quoted(job: Document) -> None:
+    assert job.run is not None
+    run = failed(job.run)
+    run = msgspec.structs.replace(run, error_text="\n".join(f"line {number}" for number in range(100)))
+    lines = render(msgspec.structs.replace(job, run=run)).splitlines()
+    assert lines[1] == "✖ the job failed: exit code 137 (SIGKILL)"
+    assert lines[2:4] == ["  wrote      … 80 lines before", "             line 80"]
+    assert "             line 99" in lines
+
+
+def test_of_a_deep_stack_the_innermost_calls_are_quoted(hanging: Document) -> None:
+    assert hanging.run is not None
+    stack = "\n".join(f"f{number} (train.py:{number})" for number in range(100))
+    text = render(msgspec.structs.replace(hanging, run=msgspec.structs.replace(hanging.run, stacks={"rank 0": stack})))
+    assert "f19 (train.py:19)\n             … 80 lines more" in text
+    assert "f20 " not in text
