@@ -28,7 +28,7 @@ def read(system: System) -> Cpu:
         quota = _quota(control_group(system, "cpu"))
     except NotRead as error:
         unread["quota"] = str(error)
-    online = _list(system.text_or_none(f"{CPUS}/online"))
+    online = cpu_list(system.text_or_none(f"{CPUS}/online"))
     try:
         cpuset = _online(_cpuset(control_group(system, "cpuset")), online)
     except NotRead as error:
@@ -39,7 +39,7 @@ def read(system: System) -> Cpu:
         model=next(iter(re.findall(r"^model name\s*: (.+)", info, re.MULTILINE)), None),
         count=len(online) if online else len(re.findall(r"^processor\s*:", info, re.MULTILINE)) or None,
         cores=_cores(system),
-        affinity=_online(_list(status.group(1)) if status else None, online),
+        affinity=_online(cpu_list(status.group(1)) if status else None, online),
         cpuset=cpuset,
         quota=quota,
         governors=_policies(system, "scaling_governor"),
@@ -70,7 +70,7 @@ def _cpuset(group: ControlGroup) -> tuple[int, ...] | None:
     """The nearest group that tells; the effective set already holds what the groups above allow."""
     for folder in group.folders:
         for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
-            if cpus := _list(group.text(name, folder)):
+            if cpus := cpu_list(group.text(name, folder)):
                 return cpus
     return None
 
@@ -82,7 +82,7 @@ def _online(cpus: tuple[int, ...] | None, online: tuple[int, ...] | None) -> tup
     return tuple(cpu for cpu in cpus if cpu in set(online)) or None
 
 
-def _list(text: str | None) -> tuple[int, ...] | None:
+def cpu_list(text: str | None) -> tuple[int, ...] | None:
     """`0-3,8` as numbers; None where it is no such list."""
     if text is None or not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
         return None
@@ -109,7 +109,7 @@ def _policies(system: System, name: str) -> tuple[str, ...] | None:
 
 
 def _numa_nodes(system: System) -> int | None:
-    nodes = _list(system.text_or_none("/sys/devices/system/node/has_cpu"))
+    nodes = cpu_list(system.text_or_none("/sys/devices/system/node/has_cpu"))
     return len(nodes) if nodes else None
 
 

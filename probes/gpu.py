@@ -5,11 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from gpudoctor.facts.gpu import Gpu, GpuProcess, Gpus, MigInstance
-from gpudoctor.probes.nvml import BoardLost, Nvml, started
+import msgspec
+
+from gpudoctor.facts.gpu import Gpu, Gpus, MigInstance
+from gpudoctor.probes import gpu_processes
+from gpudoctor.probes.cpu import cpu_list
+from gpudoctor.probes.nvml import NOT_OURS, BoardLost, Nvml, ResetNeeded, started, text
 from gpudoctor.probes.system import System
 
 THROTTLE_REASONS = {
@@ -23,6 +28,7 @@ THROTTLE_REASONS = {
     0x080: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }  # nvml.h, nvmlClocksEventReasons
+RECOVERY_ACTION = 230  # nvml.h, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION; bindings before r570 lack the name
 RECOVERY_ACTIONS = (
     "none",
     "gpu_reset",
@@ -34,11 +40,25 @@ RECOVERY_ACTIONS = (
     "system_reboot",
 )  # nvml.h, nvmlDeviceGpuRecoveryAction_t
 COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
+VIRTUALIZATION = ("none", "passthrough", "vgpu", "host_vgpu", "host_vsga")
 FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
 FABRIC_HEALTH = (None, "healthy", "unhealthy", "limited_capacity")
 CORRECTED, UNCORRECTED = 0, 1
 VOLATILE, AGGREGATE = 0, 1
-SM_CLOCK = 1
+GRAPHICS_CLOCK, SM_CLOCK = 0, 1
+WATCHED_S = 0.05
+"""The least time over which a rate of replays means something."""
+NOBODYS_BYTES = 300 * 2**20
+"""Memory in use beyond this and no process to show for it: looked at again, since processes come and go."""
+LOOKS, LOOK_AGAIN_S = 4, 0.15
+PARTS = {
+    "nvmlDeviceGetComputeRunningProcesses": "processes",
+    "nvmlDeviceGetComputeRunningProcesses_v2": "processes",
+    "nvmlDeviceGetMemoryInfo": "memory",
+    "nvmlDeviceGetMigDeviceHandleByIndex": "mig_instances",
+    "nvmlDeviceGetMaxMigDeviceCount": "mig_instances",
+}
+"""Call → the part of the subject under which its failure is told; others go by the call's own name."""
 
 
 def read(system: System) -> Gpus:
@@ -50,25 +70,58 @@ def read(system: System) -> Gpus:
         return boards(nvml, system)
 
 
-def boards(nvml: Nvml, system: System) -> Gpus:
-    """As `read`, of a started NVML."""
-    handles = nvml.handles()
-    before = [_replays(nvml, handle) for handle in handles]
+def boards(nvml: Nvml, system: System, wait: Callable[[float], None] = time.sleep) -> Gpus:
+    """As `read`, of a started NVML. `wait` is called only where memory is held and no process is seen."""
+    handles = dict(enumerate(nvml.handles()))
+    hidden = [index for index, handle in handles.items() if _hidden(nvml, handle)]
+    handles = {index: handle for index, handle in handles.items() if index not in hidden}
     began = time.monotonic()
-    found = [_board(nvml, system, index, handle) for index, handle in enumerate(handles)]
-    took_s = time.monotonic() - began
-    for index, handle in enumerate(handles):
-        after, at_first = _replays(nvml, handle), before[index]
-        if after is not None and at_first is not None and took_s > 0:
-            found[index] = _changed(found[index], pcie_replays_per_s=(after - at_first) / took_s)
-    unread = {"processes": "needs more rights"} if any("Processes" in name for name in nvml.refused) else {}
-    return Gpus(boards=tuple(found), unread=unread)
+    before = {index: _replays(nvml, handle) for index, handle in handles.items()}
+    found = {index: _board(nvml, system, index, handle) for index, handle in handles.items()}
+    for _ in range(LOOKS):
+        doubtful = [index for index, gpu in found.items() if _nobodys(gpu)]
+        if not doubtful:
+            break
+        wait(LOOK_AGAIN_S)
+        for index in doubtful:
+            found[index] = _again(found[index], partial(_memory, nvml, handles[index], system))
+    for index, handle in handles.items():
+        found[index] = _again(found[index], partial(_lasting, nvml, handle, found[index]))
+        after, at_first, watched_s = _replays(nvml, handle), before[index], time.monotonic() - began
+        if after is not None and at_first is not None and watched_s >= WATCHED_S:
+            found[index] = _with(found[index], pcie_replays_per_s=(after - at_first) / watched_s)
+    unread = {PARTS.get(name, name): reason for name, reason in nvml.failed.items()}
+    if hidden:
+        unread["boards"] = f"{len(hidden)} more, which this process may not use"
+    return Gpus(boards=tuple(found.values()), unread=unread)
 
 
-def _changed(gpu: Gpu, **fields: Any) -> Gpu:
-    import msgspec
+def _hidden(nvml: Nvml, handle: Any) -> bool:
+    return isinstance(handle, Exception) and nvml.error_name(handle) in NOT_OURS
 
+
+def _with(gpu: Gpu, **fields: Any) -> Gpu:
     return msgspec.structs.replace(gpu, **fields)
+
+
+def _again(gpu: Gpu, look: Callable[[], dict[str, Any]]) -> Gpu:
+    if gpu.lost or gpu.error is not None:
+        return gpu
+    try:
+        return _with(gpu, **look())
+    except BoardLost as error:
+        return _with(gpu, **_gone(error))
+
+
+def _gone(error: BoardLost) -> dict[str, Any]:
+    if isinstance(error, ResetNeeded):
+        return {"recovery_action": "gpu_reset", "error": str(error)}
+    return {"lost": True, "error": str(error)}
+
+
+def _nobodys(gpu: Gpu) -> bool:
+    known = gpu.memory_reserved_bytes is not None and gpu.processes == () and not gpu.mig_mode
+    return known and (gpu.memory_used_bytes or 0) > NOBODYS_BYTES
 
 
 def _replays(nvml: Nvml, handle: Any) -> int | None:
@@ -80,129 +133,115 @@ def _replays(nvml: Nvml, handle: Any) -> int | None:
 
 def _board(nvml: Nvml, system: System, index: int, handle: Any) -> Gpu:
     if isinstance(handle, Exception):
-        # A board of which not even a handle is given: powered down, fallen off the bus, or not allowed here.
-        return Gpu(index=index, lost=nvml.error_name(handle) != "NVML_ERROR_NO_PERMISSION", error=str(handle))
+        # A board of which not even a handle is given: without power, fallen off the bus, or waiting for a reset.
+        if nvml.error_name(handle) == "NVML_ERROR_RESET_REQUIRED":
+            return Gpu(index=index, recovery_action="gpu_reset", error=str(handle))
+        return Gpu(index=index, lost=True, error=str(handle))
     told: dict[str, Any] = {"index": index}
     try:
-        for part in (_names, _link, _memory, _load, _power_and_clocks, _modes, _ecc, _fabric, _place):
+        for part in (_names, _link, _modes, _memory, _load, _power_and_clocks, _ecc, _fabric, _place):
             told.update(part(nvml, handle, system))
     except BoardLost as error:
-        told.update(lost=True, error=str(error))
+        told.update(_gone(error))
     return Gpu(**told)
 
 
 def _names(nvml: Nvml, handle: Any, _: System) -> dict[str, Any]:
     capability = nvml.ask("nvmlDeviceGetCudaComputeCapability", handle)
-    pci = nvml.ask("nvmlDeviceGetPciInfo", handle)
     return {
-        "name": _text(nvml.ask("nvmlDeviceGetName", handle)),
-        "uuid": _text(nvml.ask("nvmlDeviceGetUUID", handle)),
-        "serial": _text(nvml.ask("nvmlDeviceGetSerial", handle)),
-        "vbios": _text(nvml.ask("nvmlDeviceGetVbiosVersion", handle)),
+        "name": text(nvml.ask("nvmlDeviceGetName", handle)),
+        "uuid": text(nvml.ask("nvmlDeviceGetUUID", handle)),
+        "serial": text(nvml.ask("nvmlDeviceGetSerial", handle)),
+        "vbios": text(nvml.ask("nvmlDeviceGetVbiosVersion", handle)),
         "compute_capability": f"{capability[0]}.{capability[1]}" if capability else None,
-        "pci_bus_id": _text(pci.busId) if pci is not None else None,
+        "pci_bus_id": nvml.bus_id(handle),
     }
 
 
-def _text(answer: Any) -> str | None:
-    """Bytes or text, as the version of the binding gives it."""
-    if isinstance(answer, bytes):
-        return answer.decode(errors="replace")
-    return answer if isinstance(answer, str) else None
-
-
 def _link(nvml: Nvml, handle: Any, system: System) -> dict[str, Any]:
-    pci = nvml.ask("nvmlDeviceGetPciInfo", handle)
     return {
         "pcie_generation": nvml.whole("nvmlDeviceGetCurrPcieLinkGeneration", handle),
         "pcie_generation_max": nvml.whole("nvmlDeviceGetMaxPcieLinkGeneration", handle),
         "pcie_width": nvml.whole("nvmlDeviceGetCurrPcieLinkWidth", handle),
         "pcie_width_max": nvml.whole("nvmlDeviceGetMaxPcieLinkWidth", handle),
-        "pcie_slot_width": _slot_width(system, _text(pci.busId)) if pci is not None else None,
+        "pcie_slot_width": _slot_width(system, nvml.slot(handle)),
         "pcie_replays": nvml.whole("nvmlDeviceGetPcieReplayCounter", handle),
     }
 
 
-def sysfs_name(bus_id: str) -> str:
-    """`0000:0f:00.0`, as sysfs writes what NVML calls `00000000:0F:00.0`."""
-    domain, _, rest = bus_id.partition(":")
-    return f"{int(domain, 16):04x}:{rest.lower()}"
-
-
-def _slot_width(system: System, bus_id: str | None) -> int | None:
+def _slot_width(system: System, slot: str | None) -> int | None:
     """Lanes that the port above the board has."""
     try:
-        folder = system.path(f"/sys/bus/pci/devices/{sysfs_name(bus_id or '')}")
-        return int((Path(os.path.realpath(folder)).parent / "max_link_width").read_text()) or None
+        folder = system.path(f"/sys/bus/pci/devices/{slot}").resolve()
+        return int((folder.parent / "max_link_width").read_text(encoding="ascii")) or None
     except (OSError, ValueError):
         return None  # a virtual machine shows the board without a port above it
 
 
-def _memory(nvml: Nvml, handle: Any, _: System) -> dict[str, Any]:
+def _memory(nvml: Nvml, handle: Any, system: System) -> dict[str, Any]:
+    """Processes first, then memory: what a process gives back in between is then not taken for nobody's."""
+    processes = gpu_processes.read(nvml, handle, system)
     version = getattr(nvml.pynvml, "nvmlMemory_v2", None)
     second = nvml.ask("nvmlDeviceGetMemoryInfo", handle, version) if version is not None else None
     memory = second if second is not None else nvml.ask("nvmlDeviceGetMemoryInfo", handle)
-    if memory is None:
-        return {}
     return {
-        "memory_total_bytes": int(memory.total),
-        "memory_used_bytes": int(memory.used),
+        "processes": processes,
+        "memory_total_bytes": int(memory.total) if memory is not None else None,
+        "memory_used_bytes": int(memory.used) if memory is not None else None,
         "memory_reserved_bytes": int(second.reserved) if second is not None else None,
     }
 
 
 def _load(nvml: Nvml, handle: Any, _: System) -> dict[str, Any]:
     rates = nvml.ask("nvmlDeviceGetUtilizationRates", handle)
-    compute = nvml.ask("nvmlDeviceGetComputeRunningProcesses", handle)
-    graphics = nvml.ask("nvmlDeviceGetGraphicsRunningProcesses", handle)
-    told = [("compute", process) for process in compute or ()] + [("graphics", process) for process in graphics or ()]
-    known = compute is not None or graphics is not None
     return {
         "utilization_ratio": rates.gpu / 100 if rates is not None else None,
-        "processes": tuple(_process(kind, process) for kind, process in told) if known else None,
+        "performance_state": nvml.whole("nvmlDeviceGetPerformanceState", handle),
+        "temperature_c": nvml.whole("nvmlDeviceGetTemperature", handle, 0),
     }
 
 
-def _process(kind: str, process: Any) -> GpuProcess:
-    try:
-        name: str | None = Path(f"/proc/{process.pid}/comm").read_text().strip()
-    except OSError:
-        name = None  # of another container, or gone
-    held = process.usedGpuMemory
-    return GpuProcess(pid=int(process.pid), kind=kind, memory_bytes=int(held) if held is not None else None, name=name)
-
-
 def _power_and_clocks(nvml: Nvml, handle: Any, _: System) -> dict[str, Any]:
-    reasons = nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
-    if reasons is None:
-        reasons = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    limit, default = (
+    power, limit, default = (
         nvml.ask(name, handle)
-        for name in ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit")
+        for name in (
+            "nvmlDeviceGetPowerUsage",
+            "nvmlDeviceGetEnforcedPowerLimit",
+            "nvmlDeviceGetPowerManagementDefaultLimit",
+        )
     )
-    power = nvml.ask("nvmlDeviceGetPowerUsage", handle)
     return {
-        "temperature_c": nvml.whole("nvmlDeviceGetTemperature", handle, 0),
         "power_w": power / 1000 if power is not None else None,
         "power_limit_w": limit / 1000 if limit is not None else None,
         "power_limit_default_w": default / 1000 if default is not None else None,
         "clock_sm_mhz": nvml.whole("nvmlDeviceGetClockInfo", handle, SM_CLOCK),
         "clock_sm_max_mhz": nvml.whole("nvmlDeviceGetMaxClockInfo", handle, SM_CLOCK),
-        "clock_application_mhz": nvml.whole("nvmlDeviceGetApplicationsClock", handle, SM_CLOCK),
-        "clock_application_default_mhz": nvml.whole("nvmlDeviceGetDefaultApplicationsClock", handle, SM_CLOCK),
-        "throttle_reasons": None
-        if reasons is None
-        else tuple(name for bit, name in THROTTLE_REASONS.items() if reasons & bit),
-        "performance_state": nvml.whole("nvmlDeviceGetPerformanceState", handle),
+        "clock_application_mhz": nvml.whole("nvmlDeviceGetApplicationsClock", handle, GRAPHICS_CLOCK),
+        "clock_application_default_mhz": nvml.whole("nvmlDeviceGetDefaultApplicationsClock", handle, GRAPHICS_CLOCK),
+        "throttle_reasons": _reasons(nvml, handle),
     }
 
 
+def _reasons(nvml: Nvml, handle: Any) -> tuple[str, ...] | None:
+    calls = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+    reasons = nvml.first(calls, handle)
+    return None if reasons is None else tuple(name for bit, name in THROTTLE_REASONS.items() if reasons & bit)
+
+
+def _lasting(nvml: Nvml, handle: Any, gpu: Gpu) -> dict[str, Any]:
+    """WHY twice: hw_slowdown shows for a moment whenever the performance state changes (nvml.h)."""
+    if "hw_slowdown" not in (gpu.throttle_reasons or ()):
+        return {}
+    now = _reasons(nvml, handle) or ()
+    return {"throttle_reasons": tuple(name for name in gpu.throttle_reasons or () if name in now)}
+
+
 def _modes(nvml: Nvml, handle: Any, _: System) -> dict[str, Any]:
-    compute = nvml.whole("nvmlDeviceGetComputeMode", handle)
     mig = nvml.flag("nvmlDeviceGetMigMode", handle)
     return {
         "persistence_mode": nvml.flag("nvmlDeviceGetPersistenceMode", handle),
-        "compute_mode": _named(COMPUTE_MODES, compute),
+        "compute_mode": _named(COMPUTE_MODES, nvml.whole("nvmlDeviceGetComputeMode", handle)),
+        "virtualization": _named(VIRTUALIZATION, nvml.whole("nvmlDeviceGetVirtualizationMode", handle)),
         "mig_mode": mig,
         "mig_instances": _mig_instances(nvml, handle) if mig else (),
     }
@@ -213,8 +252,8 @@ def _mig_instances(nvml: Nvml, handle: Any) -> tuple[MigInstance, ...]:
     found = [nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, index) for index in range(count)]
     return tuple(
         MigInstance(
-            uuid=_text(nvml.ask("nvmlDeviceGetUUID", instance)),
-            name=_text(nvml.ask("nvmlDeviceGetName", instance)),
+            uuid=text(nvml.ask("nvmlDeviceGetUUID", instance)),
+            name=text(nvml.ask("nvmlDeviceGetName", instance)),
             memory_total_bytes=_memory_total(nvml, instance),
         )
         for instance in found
@@ -232,19 +271,25 @@ def _named(names: tuple[str | None, ...], number: int | None) -> str | None:
 
 
 def _ecc(nvml: Nvml, handle: Any, _: System) -> dict[str, Any]:
+    ecc = nvml.flag("nvmlDeviceGetEccMode", handle)
     rows = nvml.ask("nvmlDeviceGetRemappedRows", handle)
-    retired = [nvml.ask("nvmlDeviceGetRetiredPages", handle, cause) for cause in (0, 1)]
+    # Boards that remap rows (Ampere and newer) retire no pages.
+    retired = [nvml.ask("nvmlDeviceGetRetiredPages", handle, cause) for cause in (0, 1)] if rows is None else []
     known = [pages for pages in retired if pages is not None]
+
+    def count(kind: int, span: int) -> int | None:
+        return nvml.whole("nvmlDeviceGetTotalEccErrors", handle, kind, span) if ecc else None
+
     return {
-        "ecc_mode": nvml.flag("nvmlDeviceGetEccMode", handle),
-        "ecc_uncorrected_volatile": nvml.whole("nvmlDeviceGetTotalEccErrors", handle, UNCORRECTED, VOLATILE),
-        "ecc_uncorrected_aggregate": nvml.whole("nvmlDeviceGetTotalEccErrors", handle, UNCORRECTED, AGGREGATE),
-        "ecc_corrected_volatile": nvml.whole("nvmlDeviceGetTotalEccErrors", handle, CORRECTED, VOLATILE),
+        "ecc_mode": ecc,
+        "ecc_uncorrected_volatile": count(UNCORRECTED, VOLATILE),
+        "ecc_uncorrected_aggregate": count(UNCORRECTED, AGGREGATE),
+        "ecc_corrected_volatile": count(CORRECTED, VOLATILE),
         "row_remap_uncorrectable": rows[1] if rows else None,
         "row_remap_pending": bool(rows[2]) if rows else None,
         "row_remap_failed": bool(rows[3]) if rows else None,
         "retired_pages": sum(len(pages) for pages in known) if known else None,
-        "retired_page_pending": nvml.flag("nvmlDeviceGetRetiredPagesPendingStatus", handle),
+        "retired_page_pending": nvml.flag("nvmlDeviceGetRetiredPagesPendingStatus", handle) if known else None,
         "recovery_action": _recovery_action(nvml, handle),
         "inforom_corrupt": _inforom_corrupt(nvml, handle),
     }
@@ -252,16 +297,16 @@ def _ecc(nvml: Nvml, handle: Any, _: System) -> dict[str, Any]:
 
 def _recovery_action(nvml: Nvml, handle: Any) -> str | None:
     """From driver r570 on."""
-    field = getattr(nvml.pynvml, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", None)
-    values = nvml.ask("nvmlDeviceGetFieldValues", handle, [field]) if field is not None else None
+    values = nvml.ask("nvmlDeviceGetFieldValues", handle, [RECOVERY_ACTION])
     if not values or values[0].nvmlReturn != 0:
         return None
     return _named(RECOVERY_ACTIONS, int(values[0].value.uiVal))
 
 
 def _inforom_corrupt(nvml: Nvml, handle: Any) -> bool | None:
+    """WHY not nvmlDeviceValidateInforom: it reads the whole flash, this the checksum of its settings."""
     try:
-        nvml.pynvml.nvmlDeviceValidateInforom(handle)
+        nvml.pynvml.nvmlDeviceGetInforomConfigurationChecksum(handle)
     except AttributeError:
         return None
     except nvml.pynvml.NVMLError as error:
@@ -290,17 +335,24 @@ def _fabric(nvml: Nvml, handle: Any, _: System) -> dict[str, Any]:
 def _status(nvml: Nvml, number: int) -> str:
     if number == 0:
         return "success"
-    error = nvml.pynvml.NVMLError(number)
-    return nvml.error_name(error).removeprefix("NVML_ERROR_").lower() or str(number)
+    return nvml.error_name(nvml.pynvml.NVMLError(number)).removeprefix("NVML_ERROR_").lower() or str(number)
 
 
-def _place(nvml: Nvml, handle: Any, _: System) -> dict[str, Any]:
-    """Which CPUs and which memory node are near."""
+def _place(nvml: Nvml, handle: Any, system: System) -> dict[str, Any]:
+    """Which CPUs and which memory node are near: sysfs first, which asks no driver."""
+    folder = f"/sys/bus/pci/devices/{nvml.slot(handle)}"
+    near = cpu_list(system.text_or_none(f"{folder}/local_cpulist"))
+    node = system.text_or_none(f"{folder}/numa_node") or ""
+    return {
+        "numa_node": int(node) if node.isdecimal() else None,  # -1: none
+        "memory_node": nvml.whole("nvmlDeviceGetNumaNodeId", handle),
+        "cpu_affinity": near or _affinity(nvml, handle),
+    }
+
+
+def _affinity(nvml: Nvml, handle: Any) -> tuple[int, ...] | None:
     words = ((os.cpu_count() or 1) + 63) // 64
     mask = nvml.ask("nvmlDeviceGetCpuAffinity", handle, words)
-    return {
-        "numa_node": nvml.whole("nvmlDeviceGetNumaNodeId", handle),
-        "cpu_affinity": None
-        if mask is None
-        else tuple(word * 64 + bit for word in range(words) for bit in range(64) if mask[word] >> bit & 1),
-    }
+    if mask is None:
+        return None
+    return tuple(word * 64 + bit for word in range(words) for bit in range(64) if mask[word] >> bit & 1)

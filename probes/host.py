@@ -29,7 +29,7 @@ def read(system: System) -> Host:
         machine=names.machine if names else None,
         distribution=_distribution(system) if linux else f"macOS {platform.mac_ver()[0]}" if kind == "Darwin" else None,
         wsl="microsoft" in (kernel or "").lower() if linux else None,
-        virtual_machine=_virtual_machine(system) if linux else None,
+        virtual_machine=virtual_machine(system) if linux else None,
         glibc=_glibc() if system.live and linux else None,
     )
 
@@ -40,7 +40,7 @@ def _distribution(system: System) -> str | None:
     return found[2] if found else None
 
 
-def _virtual_machine(system: System) -> bool | None:
+def virtual_machine(system: System) -> bool | None:
     """On x86 the CPU says so; elsewhere the firmware does. None where neither answers."""
     with suppress(OSError), system.path("/proc/cpuinfo").open(encoding="ascii", errors="replace") as cpuinfo:
         # The first CPU is enough: the kernel needs a millisecond for each.

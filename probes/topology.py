@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
-from gpudoctor.facts.topology import AcsBridge, GpuPair, NvLink, Topology
-from gpudoctor.probes.gpu import sysfs_name
-from gpudoctor.probes.nvml import BoardLost, Nvml, started
-from gpudoctor.probes.system import NotRead, System
+from gpudoctor.facts.topology import GpuPair, NvLink, Topology
+from gpudoctor.probes import pci
+from gpudoctor.probes.nvml import BoardLost, Nvml, started, sysfs_name, text
+from gpudoctor.probes.system import System
 
 PATHS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}  # nvml.h, nvmlGpuTopologyLevel_t
 PEER_STATUS = (
@@ -23,13 +22,24 @@ PEER_STATUS = (
     "not_supported",
     "unknown",
 )  # nvml.h, nvmlGpuP2PStatus_t
-READ, WRITE = 0, 1
-REPLAY, RECOVERY, CRC_FLIT = 0, 1, 2
-MOST_LINKS = 18
-NVIDIA, SWITCH_CLASS = "0x10de", "0x068000"
-ACS_CAPABILITY = 0x000D
-REDIRECTS = 0x0C
-"""P2P Request Redirect and P2P Completion Redirect in the ACS control register (PCI Express Base, 7.7.8.3)."""
+READ, WRITE, OVER_NVLINK = 0, 1, 2  # nvml.h, nvmlGpuP2PCapsIndex_t; the binding's own name of the first is a tuple
+REPLAY, RECOVERY, CRC_FLIT = 0, 1, 2  # nvml.h, nvmlNvLinkErrorCounter_t
+PEER_KINDS = {0: "gpu", 1: "cpu", 2: "switch"}  # nvml.h, nvmlNvLinkDeviceType_t
+LINK_COUNT = 91  # nvml.h, NVML_FI_DEV_NVLINK_LINK_COUNT
+MOST_LINKS = 36  # nvml.h, NVML_NVLINK_MAX_LINKS
+PARTS = {"nvmlDeviceGetP2PStatus": "pairs", "nvmlDeviceGetTopologyCommonAncestor": "pairs"}
+"""Call → the part of the subject under which its failure is told; others are of the links."""
+
+
+@dataclass
+class _Board:
+    handle: Any
+    slot: str | None = None
+    links: list[NvLink] = field(default_factory=list)
+    lost: bool = False
+
+    def up(self) -> list[NvLink]:
+        return [link for link in self.links if link.active]
 
 
 def read(system: System) -> Topology:
@@ -40,169 +50,109 @@ def read(system: System) -> Topology:
 
 def topology(nvml: Nvml, system: System) -> Topology:
     """As `read`, of a started NVML."""
-    boards = {index: handle for index, handle in enumerate(nvml.handles()) if not isinstance(handle, Exception)}
-    links = [link for index, handle in boards.items() for link in _links(nvml, index, handle)]
-    unread: dict[str, str] = {}
-    bridges: tuple[AcsBridge, ...] | None = None
-    try:
-        bridges = _acs_bridges(nvml, system, boards)
-    except NotRead as error:
-        unread["acs_bridges"] = str(error)
+    boards = {
+        index: _board(nvml, index, handle)
+        for index, handle in enumerate(nvml.handles())
+        if not isinstance(handle, Exception)
+    }
+    boards = {index: board for index, board in boards.items() if not board.lost}
+    links = tuple(link for board in boards.values() for link in board.links)
+    slots = {index: board.slot for index, board in boards.items() if board.slot is not None}
+    bridges, unread = pci.acs_bridges(system, slots)
     return Topology(
-        nvlinks=tuple(links) if any(link.active is not None for link in links) else None,
-        pairs=tuple(
-            _pair(nvml, links, (first, boards[first]), (second, boards[second]))
-            for first, second in combinations(boards, 2)
-        ),
+        nvlinks=links or None,
+        pairs=tuple(_pair(nvml, boards, first, second) for first, second in combinations(boards, 2)),
         acs_bridges=bridges,
-        iommu_mode=_iommu_mode(system),
-        nvswitches=_switches(system),
-        unread=unread,
+        iommu_mode=pci.iommu_mode(system, tuple(slots.values())),
+        nvswitches=pci.switches(system),
+        unread={**{PARTS.get(name, "nvlinks"): reason for name, reason in nvml.failed.items()}, **unread},
     )
 
 
-def _links(nvml: Nvml, gpu: int, handle: Any) -> list[NvLink]:
-    """Up to the first link that the board does not know."""
-    found: list[NvLink] = []
+def _board(nvml: Nvml, index: int, handle: Any) -> _Board:
+    board = _Board(handle)
     try:
-        for link in range(getattr(nvml.pynvml, "NVML_NVLINK_MAX_LINKS", MOST_LINKS)):
+        board.slot = nvml.slot(handle)
+        for link in range(_link_count(nvml, handle)):
             active = nvml.flag("nvmlDeviceGetNvLinkState", handle, link)
-            if active is None:
-                break
-            remote = nvml.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link) if active else None
-            peer = getattr(remote, "busId", None)
-            found.append(
-                NvLink(
-                    gpu=gpu,
-                    link=link,
-                    active=active,
-                    peer=peer.decode(errors="replace") if isinstance(peer, bytes) else peer,
-                    crc_errors=nvml.whole("nvmlDeviceGetNvLinkErrorCounter", handle, link, CRC_FLIT),
-                    replay_errors=nvml.whole("nvmlDeviceGetNvLinkErrorCounter", handle, link, REPLAY),
-                    recovery_errors=nvml.whole("nvmlDeviceGetNvLinkErrorCounter", handle, link, RECOVERY),
-                )
-            )
+            if active is None and link == 0:
+                break  # a board without NVLink
+            if active is not None:
+                board.links.append(_link(nvml, index, handle, link, active, board.up()))
     except BoardLost:
-        return found
-    return found
+        board.lost = True
+    return board
 
 
-def _pair(nvml: Nvml, links: list[NvLink], one: tuple[int, Any], other: tuple[int, Any]) -> GpuPair:
-    (first, first_handle), (second, second_handle) = one, other
+def _link_count(nvml: Nvml, handle: Any) -> int:
+    values = nvml.ask("nvmlDeviceGetFieldValues", handle, [LINK_COUNT])
+    if not values or values[0].nvmlReturn != 0:
+        return MOST_LINKS
+    return min(int(values[0].value.uiVal), MOST_LINKS)
+
+
+def _link(nvml: Nvml, gpu: int, handle: Any, link: int, active: bool, others: list[NvLink]) -> NvLink:
+    if not active:
+        return NvLink(gpu=gpu, link=link, active=False)
+    # A board on switches has all its links on them: no need to ask each, of 144 on a host.
+    kind = "switch" if others and others[0].peer_kind == "switch" else _peer_kind(nvml, handle, link)
+    remote = nvml.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link) if kind != "switch" else None
+    crc, replay, recovery = (
+        nvml.whole("nvmlDeviceGetNvLinkErrorCounter", handle, link, counter) for counter in (CRC_FLIT, REPLAY, RECOVERY)
+    )
+    return NvLink(
+        gpu=gpu,
+        link=link,
+        active=True,
+        peer=text(remote.busId) if remote is not None else None,
+        peer_kind=kind,
+        crc_errors=crc,
+        replay_errors=replay,
+        recovery_errors=recovery,
+    )
+
+
+def _peer_kind(nvml: Nvml, handle: Any, link: int) -> str | None:
+    kind = nvml.whole("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+    return None if kind is None else PEER_KINDS.get(kind)
+
+
+def _pair(nvml: Nvml, boards: Mapping[int, _Board], first: int, second: int) -> GpuPair:
+    one, other = boards[first], boards[second]
+    ends = (one.handle, other.handle)
     try:
-        level = nvml.whole("nvmlDeviceGetTopologyCommonAncestor", first_handle, second_handle)
-        answers = [nvml.whole("nvmlDeviceGetP2PStatus", first_handle, second_handle, what) for what in (READ, WRITE)]
-        count = _nvlinks_between(nvml, links, one, other)
+        count = _nvlinks_between(one, other)
+        # Only of boards with links up, and where the far ends' bus ids (made up in virtual machines) match none.
+        unmatched = not count and one.up() and other.up()
+        linked = unmatched and nvml.whole("nvmlDeviceGetP2PStatus", *ends, OVER_NVLINK) == 0
+        level = None if count else nvml.whole("nvmlDeviceGetTopologyCommonAncestor", *ends)
+        known = [
+            answer
+            for what in (READ, WRITE)
+            if (answer := nvml.whole("nvmlDeviceGetP2PStatus", *ends, what)) is not None
+        ]
     except BoardLost:
         return GpuPair(first=first, second=second)
-    known = [answer for answer in answers if answer is not None]
     worst = max(known, default=None)
     return GpuPair(
         first=first,
         second=second,
         path=f"NV{count}" if count else PATHS.get(level) if level is not None else None,
-        peer_access=all(answer == 0 for answer in known) if known else None,
-        peer_status=None if worst is None else PEER_STATUS[worst] if worst < len(PEER_STATUS) else "unknown",
+        nvlink=bool(count) or bool(linked),
+        peer_access=worst == 0 if worst is not None else None,
+        peer_status=None if worst is None else PEER_STATUS[min(worst, len(PEER_STATUS) - 1)],
     )
 
 
-def _nvlinks_between(nvml: Nvml, links: list[NvLink], one: tuple[int, Any], other: tuple[int, Any]) -> int:
+def _nvlinks_between(one: _Board, other: _Board) -> int:
     """Direct ones; through switches, the fewer of the two boards' links, as `nvidia-smi topo -m` counts."""
-    ends = [nvml.ask("nvmlDeviceGetPciInfo", handle) for _, handle in (one, other)]
-    names = [end.busId.decode() if isinstance(end.busId, bytes) else end.busId for end in ends if end is not None]
-    if len(names) < 2:
-        return 0
-    own = [[link for link in links if link.gpu == gpu and link.active] for gpu, _ in (one, other)]
-    direct = sum(_same_slot(link.peer, names[1]) for link in own[0])
-    if direct:
+    if direct := sum(_slot_of(link.peer) == other.slot for link in one.up() if other.slot):
         return direct
-    # Links that end at no board of this host end at switches.
-    boards = {link.gpu: link for link in links}
-    if not boards or not all(own):
-        return 0
-    return min(
-        sum(_at_switch(nvml, handle, link) for link in mine)
-        for (_, handle), mine in zip((one, other), own, strict=True)
-    )
+    return min(sum(link.peer_kind == "switch" for link in board.up()) for board in (one, other))
 
 
-def _at_switch(nvml: Nvml, handle: Any, link: NvLink) -> bool:
-    switch = getattr(nvml.pynvml, "NVML_NVLINK_DEVICE_TYPE_SWITCH", 2)
-    return nvml.whole("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link.link) == switch
-
-
-def _same_slot(one: str | None, other: str) -> bool:
+def _slot_of(bus_id: str | None) -> str | None:
     try:
-        return one is not None and sysfs_name(one) == sysfs_name(other)
+        return sysfs_name(bus_id or "")
     except ValueError:
-        return False
-
-
-def _iommu_mode(system: System) -> str | None:
-    """How the kernel's IOMMU treats devices: by the type of their groups."""
-    kinds = {
-        system.text_or_none(f"/{path.relative_to(system.root)}")
-        for path in system.glob("/sys/kernel/iommu_groups/*/type")
-    }
-    if any(kind is not None and kind.startswith("DMA") for kind in kinds):
-        return "translate"
-    if "identity" in kinds:
-        return "passthrough"
-    return "off" if system.path("/sys/kernel/iommu_groups").is_dir() and not kinds else None
-
-
-def _switches(system: System) -> int | None:
-    """NVIDIA's bridges of class 0680; older NVSwitches are those, newer ones stand on a bus of their own."""
-    if not system.path("/sys/bus/pci/devices").is_dir():
         return None
-    return sum(
-        _word(folder, "vendor") == NVIDIA and _word(folder, "class") == SWITCH_CLASS
-        for folder in system.glob("/sys/bus/pci/devices/*")
-    )
-
-
-def _word(folder: Path, name: str) -> str | None:
-    try:
-        return (folder / name).read_text().strip()
-    except OSError:
-        return None
-
-
-def _acs_bridges(nvml: Nvml, system: System, boards: dict[int, Any]) -> tuple[AcsBridge, ...] | None:
-    """Bridges above boards that redirect peer traffic. None in a virtual machine; raises NotRead without root."""
-    if len(boards) < 2:
-        return ()
-    if "hypervisor" in (system.text_or_none("/proc/cpuinfo") or "").partition("\n\n")[0]:
-        return None
-    above: dict[Path, list[int]] = {}
-    for index, handle in boards.items():
-        pci = nvml.ask("nvmlDeviceGetPciInfo", handle)
-        name = sysfs_name(pci.busId.decode() if isinstance(pci.busId, bytes) else pci.busId)
-        folder = Path(os.path.realpath(system.path(f"/sys/bus/pci/devices/{name}"))).parent
-        while (folder / "config").is_file():
-            above.setdefault(folder, []).append(index)
-            folder = folder.parent
-    return tuple(
-        AcsBridge(bus_id=folder.name, gpus=tuple(gpus))
-        for folder, gpus in above.items()
-        if acs_redirects((folder / "config").read_bytes())
-    )
-
-
-def acs_redirects(config: bytes) -> bool:
-    """The bridge's Access Control Services send requests or completions between its children up to the root.
-
-    Raises NotRead where the extended part of the configuration space is not there, which needs root.
-    """
-    if len(config) <= 0x100:
-        raise NotRead("the PCI configuration space needs root")
-    at = 0x100
-    for _ in range(96):
-        (header,) = struct.unpack_from("<I", config, at)
-        if header & 0xFFFF == ACS_CAPABILITY:
-            (control,) = struct.unpack_from("<H", config, at + 6)
-            return bool(control & REDIRECTS)
-        at = header >> 20
-        if at < 0x100 or at + 8 > len(config):
-            return False
-    return False

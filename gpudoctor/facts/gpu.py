@@ -8,10 +8,13 @@ class GpuProcess(Fact, frozen=True, kw_only=True):
 
     pid: int
     kind: str = "compute"
-    """`compute` or `graphics`."""
+    """`compute` (clients of MPS too) or `graphics`; what does both is graphics, as desktop programs are."""
     memory_bytes: int | None = None
     """None where the driver does not say (WSL, MIG, no permission). 0 is a peer context, harmless."""
     name: str | None = None
+    """As /proc/PID/comm has it; None for a process of another container or user."""
+    ours: bool = False
+    """Of this check, such as its own smoke test, or of the job that started it."""
 
 
 class MigInstance(Fact, frozen=True, kw_only=True):
@@ -42,13 +45,14 @@ class Gpu(Fact, frozen=True, kw_only=True):
     pcie_width: int | None = None
     """Lanes in use now (1 to 16)."""
     pcie_width_max: int | None = None
-    """Lanes of the board (1 to 16)."""
+    """Lanes that board and system can do together, by NVML (1 to 16)."""
     pcie_slot_width: int | None = None
     """Lanes of the slot (upstream port) it sits in, where sysfs tells."""
     pcie_replays: int | None = None
     """Replays over the board's life (or since the driver loaded): a rate is needed to judge it."""
     pcie_replays_per_s: float | None = None
-    """Replays in the short time the probe watched, a second."""
+    """Replays in the short time the probe watched, a second; None where it watched less than 50 ms, in which one
+    replay alone would look like many."""
 
     memory_total_bytes: int | None = None
     memory_used_bytes: int | None = None
@@ -56,6 +60,10 @@ class Gpu(Fact, frozen=True, kw_only=True):
     memory_reserved_bytes: int | None = None
     """Kept by the driver and firmware; None where only NVML's v1 call exists, which counts it as used."""
     processes: tuple[GpuProcess, ...] | None = None
+    virtualization: str | None = None
+    """`none`, `passthrough`, `vgpu` (a guest's share of a board), `host_vgpu` or `host_vsga` (guests hold shares)."""
+    memory_node: int | None = None
+    """NUMA node that its memory forms, from which any program may be given pages (Grace Hopper and newer)."""
 
     utilization_ratio: float | None = None
     """Share of the last sample period in which a kernel ran, 0 to 1."""
@@ -82,6 +90,7 @@ class Gpu(Fact, frozen=True, kw_only=True):
     mig_mode: bool | None = None
     """None where the board has no MIG."""
     mig_instances: tuple[MigInstance, ...] = ()
+    """Those this process may see; in `Gpus.unread` where that was not to be learnt."""
 
     ecc_mode: bool | None = None
     """None where the board has no ECC."""
@@ -95,7 +104,8 @@ class Gpu(Fact, frozen=True, kw_only=True):
     retired_pages: int | None = None
     retired_page_pending: bool | None = None
     recovery_action: str | None = None
-    """`none`, `gpu_reset`, `node_reboot`, `drain_p2p`, `drain_and_reset`, `recover_imex_domain` (r570 and newer)."""
+    """`none`, `gpu_reset`, `node_reboot`, `drain_p2p`, `drain_and_reset`, `recover_imex_domain`, `bus_reset`,
+    `system_reboot` (r570 and newer); `gpu_reset` also where NVML refuses the board until then."""
     inforom_corrupt: bool | None = None
     lost: bool = False
     """NVML lists the board and cannot talk to it ("GPU is lost", "fallen off the bus")."""
@@ -110,12 +120,16 @@ class Gpu(Fact, frozen=True, kw_only=True):
     """`healthy`, `unhealthy`, `limited_capacity`; None where the driver has no summary."""
 
     numa_node: int | None = None
+    """The node whose CPUs are near; None where the machine has one node, or firmware does not say."""
     cpu_affinity: tuple[int, ...] | None = None
-    """CPUs near this board; empty where the machine has one node."""
+    """CPUs near this board; all of them where the machine has one node."""
 
 
 class Gpus(Subject, frozen=True, kw_only=True):
-    """All boards the driver lists. An empty tuple: NVML answered and lists none."""
+    """All boards the driver lists for this process. An empty tuple: NVML answered and lists none.
+
+    Boards that a control group keeps from it are left out, and counted in `unread`.
+    """
 
     boards: tuple[Gpu, ...] = ()
     source: str = "nvml"

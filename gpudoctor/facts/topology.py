@@ -10,7 +10,9 @@ class NvLink(Fact, frozen=True, kw_only=True):
     link: int
     active: bool | None = None
     peer: str | None = None
-    """Bus id of the far end (a GPU or an NVSwitch)."""
+    """Bus id of the far end; None for an NVSwitch."""
+    peer_kind: str | None = None
+    """`gpu`, `switch` or `cpu`."""
     crc_errors: int | None = None
     replay_errors: int | None = None
     recovery_errors: int | None = None
@@ -23,6 +25,8 @@ class GpuPair(Fact, frozen=True, kw_only=True):
     second: int
     path: str | None = None
     """As `nvidia-smi topo -m` prints it: `NV18`, `PIX`, `PXB`, `PHB`, `NODE` or `SYS`."""
+    nvlink: bool | None = None
+    """NVLink joins them, even where its links cannot be counted; None where only `path` is known."""
     peer_access: bool | None = None
     """The driver allows peer reads and writes."""
     peer_status: str | None = None
@@ -34,6 +38,9 @@ class AcsBridge(Fact, frozen=True, kw_only=True):
 
     bus_id: str
     gpus: tuple[int, ...] = ()
+    """Boards below it; empty where that is not known (pasted text)."""
+    port: str | None = None
+    """`root` (of the root complex), or `downstream` or `upstream` of a switch; None where that is not known."""
 
 
 class Topology(Subject, frozen=True, kw_only=True):
