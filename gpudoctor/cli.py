@@ -2,169 +2,33 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import signal
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
+from textwrap import dedent
 from types import FrameType
-from typing import Annotated, Any, NoReturn, Optional
-
-import typer
+from typing import NoReturn
 
 from gpudoctor import __version__
-from gpudoctor.commands.options import CheckOptions, FailOn, Format, Output
-from gpudoctor.commands.output import let_go_of_stdout, say
+from gpudoctor.commands.options import AnalyzeOptions, CheckOptions, FailOn, Format, Output, ProfileOptions
+from gpudoctor.commands.output import say, write
 from gpudoctor.errors import OutputError, UsageError
 
-Work = Callable[[], int]
-"""What a command line asks for, ready to be done."""
+Work = Callable[[argparse.Namespace], int]
 
 EXIT_CODES = """exit codes:
-
-\b
   0  nothing at or above --fail-on
   1  findings at or above --fail-on
   2  wrong usage
   3  could not check: nothing was read, or not what the policy requires
 """
-
-
-def _option(
-    *names: str,
-    help: str,  # noqa: A002 - as typer's
-    metavar: str | None = None,
-    min: float | None = None,  # noqa: A002
-    max: float | None = None,  # noqa: A002
-) -> Any:
-    # The default stands in the help text, where it can be words.
-    return typer.Option(*names, help=help, metavar=metavar, min=min, max=max, show_default=False)
-
-
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,  # Plain help: rich would cost a third of the time --help may take.
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-)
-
-# WHY Optional: typer reads these at run time, and not every version of it reads `X | None`.
-FormatOption = Annotated[Format, _option("--format", help="form of the report (default: terminal)")]
-FileOption = Annotated[
-    Optional[Path],  # noqa: UP045
-    _option("--output", metavar="FILE", help="write the report there (default: standard output)"),
-]
-NoColourOption = Annotated[bool, _option("--no-color", "--no-colour", help="no colours; NO_COLOR does the same")]
-
-
-@app.callback(invoke_without_command=True, epilog=EXIT_CODES)
-def gpudoctor(
-    context: typer.Context,
-    version: Annotated[bool, _option("--version", help="print the version")] = False,
-) -> Work:
-    """A doctor for PyTorch training machines and jobs.
-
-    Options of a command may stand before it or after it.
-    """
-    if context.invoked_subcommand is None and not version:
-        raise UsageError("which command? check, explain or rules; `gpudoctor --help` tells more")
-    return _print_version
-
-
-@app.command(epilog=EXIT_CODES)
-def check(
-    quick: Annotated[bool, _option("--quick", help="files and NVML alone: no import of torch, under a second")] = False,
-    only: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        _option("--only", metavar="CODES", help="codes, names or areas, comma-separated (default: all)"),
-    ] = None,
-    python: Annotated[
-        Optional[str],  # noqa: UP045
-        _option("--python", metavar="PATH", help="interpreter to examine (default: the active environment's)"),
-    ] = None,
-    policy: Annotated[
-        Optional[Path],  # noqa: UP045
-        _option("--policy", metavar="FILE", help="gpudoctor.toml, or pyproject.toml with [tool.gpudoctor]"),
-    ] = None,
-    save: Annotated[
-        Optional[Path],  # noqa: UP045
-        _option("--save", metavar="FILE", help="write all facts there, as JSON without names and secrets"),
-    ] = None,
-    no_redact: Annotated[bool, _option("--no-redact", help="keep names and secrets in what is for sharing")] = (False),
-    checkpoint_dir: Annotated[
-        Optional[Path],  # noqa: UP045
-        _option("--checkpoint-dir", metavar="DIR", help="a folder the job writes to, looked at as well"),
-    ] = None,
-    timeout_s: Annotated[
-        float, _option("--timeout", metavar="S", min=1, max=3600, help="time for all of it (default: 60)")
-    ] = 60.0,
-    fail_on: Annotated[
-        FailOn, _option("--fail-on", help="exit 1 from this severity on (default: error)")
-    ] = FailOn.ERROR,
-    format: FormatOption = Format.TERMINAL,  # noqa: A002 - the option's name
-    file: FileOption = None,
-    no_colour: NoColourOption = False,
-) -> Work:
-    """Tell what is wrong with this machine for training, and how to cure it."""
-    if timeout_s != timeout_s:  # Not a number, which every range lets pass.
-        raise UsageError("--timeout nan: give seconds, from 1 to 3600")
-    options = CheckOptions(
-        output=Output(format, _file(file), colour=not no_colour),
-        quick=quick,
-        only=tuple(only or ()),
-        python=python,
-        policy=policy,
-        save=save,
-        redact=not no_redact,
-        checkpoint_dir=checkpoint_dir,
-        timeout_s=timeout_s,
-        fail_on=fail_on,
-    )
-
-    def work() -> int:
-        from gpudoctor.commands.check import run
-
-        return run(options)
-
-    return work
-
-
-@app.command()
-def explain(
-    rule: Annotated[str, typer.Argument(metavar="CODE|NAME", help="such as SHM001 or shm-too-small")],
-    format: FormatOption = Format.TERMINAL,  # noqa: A002 - the option's name
-    file: FileOption = None,
-    no_colour: NoColourOption = False,
-) -> Work:
-    """Tell all about one finding: when it fires, why it matters, how to confirm and cure it."""
-
-    def work() -> int:
-        from gpudoctor.commands.explain import explain
-
-        return explain(rule, Output(format, _file(file), colour=not no_colour))
-
-    return work
-
-
-@app.command()
-def rules(
-    format: FormatOption = Format.TERMINAL,  # noqa: A002 - the option's name
-    file: FileOption = None,
-    no_colour: NoColourOption = False,
-) -> Work:
-    """List every finding there is, one line each."""
-
-    def work() -> int:
-        from gpudoctor.commands.explain import rules
-
-        return rules(Output(format, _file(file), colour=not no_colour))
-
-    return work
-
-
-# Newer versions of typer bring a click of their own, so the class is reached through one that both export.
-_TyperUsageError: type[Any] = typer.BadParameter.__mro__[1]
+OPTIONS_NOTE = "`gpudoctor COMMAND --help` tells the options of a command; they may stand before or after it.\n"
+FAIL_ON = "exit 1 from this severity on (default: error)"
 
 
 def main() -> NoReturn:
@@ -187,7 +51,10 @@ def main() -> NoReturn:
 def run(arguments: list[str]) -> int:
     """The exit code of a command line; whatever goes wrong is told in one line."""
     try:
-        return _parse(arguments)()
+        return _run(arguments)
+    except _HelpAsked as asked:
+        write(Output(), str(asked))
+        return 0
     except UsageError as error:
         say(str(error))
         return 2
@@ -197,50 +64,303 @@ def run(arguments: list[str]) -> int:
     except Exception as error:  # Whatever it is, the user gets one line of it.
         if os.environ.get("GPUDOCTOR_DEBUG"):
             raise
-        what = f"{type(error).__name__}: {_one_line(str(error))}"
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
         say(f"internal error, to be reported (GPUDOCTOR_DEBUG=1 shows more): {what}")
         return 3
 
 
-def _parse(arguments: list[str]) -> Work:
-    """Help and version are printed on the way. Raises UsageError."""
-    command = typer.main.get_command(app)
-    try:
-        work = command.main(_in_order(arguments), prog_name="gpudoctor", standalone_mode=False)
-    except _TyperUsageError as error:
-        context = getattr(error, "ctx", None)
-        path = context.command_path if context else "gpudoctor"
-        raise UsageError(f"{_one_line(error.format_message())}; `{path} --help` tells more") from error
-    except SystemExit:  # typer's answer to a reader that left, as in `--help | head -1`.
-        let_go_of_stdout()
-        return lambda: 0
-    except OSError as error:
-        let_go_of_stdout()
-        raise OutputError(f"cannot write to standard output: {error.strerror}") from error
-    return work if callable(work) else lambda: 0
+def _run(arguments: list[str]) -> int:
+    name = next((word for word in arguments if word in COMMANDS), None)
+    if name is None:
+        return _without_command(arguments)
+    at = arguments.index(name)
+    # `--format json check` is `check --format json`.
+    words = [*arguments[:at], *arguments[at + 1 :]]
+    build, work = COMMANDS[name]
+    parser = _Parser(
+        prog=f"gpudoctor {name}",
+        description=_text(work),
+        epilog=EXIT_CODES,
+        formatter_class=_Help,
+        allow_abbrev=False,
+    )
+    build(parser)
+    own, passed_on = _split(words) if name == "profile" else (words, [])
+    parsed = parser.parse_args(own)
+    parsed.words = passed_on
+    return work(parsed)
 
 
-def _in_order(arguments: list[str]) -> list[str]:
-    """`--format json check` as `check --format json`."""
-    names = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    first = next((number for number, word in enumerate(arguments) if word in names), 0)
-    return [arguments[first], *arguments[:first], *arguments[first + 1 :]] if first else arguments
+def _without_command(arguments: list[str]) -> int:
+    commands = "\n".join(f"  {name:<9}{_first_line(work)}" for name, (_, work) in COMMANDS.items())
+    parser = _Parser(
+        prog="gpudoctor",
+        usage="gpudoctor COMMAND [OPTIONS]",
+        description="A doctor for PyTorch training machines and jobs.",
+        epilog=f"commands:\n{commands}\n\n{EXIT_CODES}\n{OPTIONS_NOTE}",
+        formatter_class=_Help,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version")
+    unknown = next((word for word in arguments if not word.startswith("-")), None)
+    if unknown is not None:
+        near = get_close_matches(unknown, COMMANDS, 1)
+        raise UsageError(
+            f"no command {unknown!r}" + (f"; the nearest is {near[0]}" if near else "; see gpudoctor --help")
+        )
+    parsed = parser.parse_args(arguments)
+    if parsed.version:
+        write(Output(), f"gpudoctor {__version__}\n")
+        return 0
+    raise UsageError(f"which command? {', '.join(COMMANDS)}; `gpudoctor --help` tells more")
 
 
-def _file(file: Path | None) -> Path | None:
-    """`--output -` is standard output."""
-    return None if file == Path("-") else file
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Lines as they are written, options in a column wide enough for most."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=80)
 
 
-def _print_version() -> int:
-    from gpudoctor.commands.output import write
+class _Parser(argparse.ArgumentParser):
+    """One that raises UsageError instead of ending the process, and prints help as reports are printed."""
 
-    write(Output(), f"gpudoctor {__version__}\n")
-    return 0
+    def __init__(self, **options: object) -> None:
+        super().__init__(add_help=False, **options)  # type: ignore[arg-type]
+        self.add_argument("-h", "--help", action=_AskHelp, nargs=0, help="show this and exit")
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{' '.join(message.split())}; `{self.prog} --help` tells more")
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split()).rstrip(".")
+class _HelpAsked(Exception):
+    """Nothing else of the line matters."""
+
+
+class _AskHelp(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        raise _HelpAsked(parser.format_help())
+
+
+def _text(work: Work) -> str:
+    first, _, rest = (work.__doc__ or "").partition("\n")
+    return f"{first}\n{dedent(rest)}".rstrip()
+
+
+def _first_line(work: Work) -> str:
+    return _text(work).splitlines()[0]
+
+
+# The options, by command
+
+
+def _report_options(parser: argparse.ArgumentParser) -> None:
+    names = [form.value for form in Format]
+    parser.add_argument("--format", choices=names, default="terminal", help="form of the report (default: terminal)")
+    parser.add_argument("--output", metavar="FILE", type=Path, help="write the report there (default: standard output)")
+    parser.add_argument(
+        "--no-color", "--no-colour", dest="colour", action="store_false", help="no colours; NO_COLOR does the same"
+    )
+
+
+def _gate_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--fail-on", choices=[level.value for level in FailOn], default="error", help=FAIL_ON)
+    parser.add_argument(
+        "--policy", metavar="FILE", type=Path, help="gpudoctor.toml, or pyproject.toml with [tool.gpudoctor]"
+    )
+    parser.add_argument(
+        "--no-redact", dest="redact", action="store_false", help="keep names and secrets in what is for sharing"
+    )
+
+
+def _check_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quick", action="store_true", help="files and NVML alone: no import of torch, under a second")
+    parser.add_argument(
+        "--only",
+        metavar="CODES",
+        action="append",
+        default=[],
+        help="codes, names or areas, comma-separated (default: all)",
+    )
+    parser.add_argument(
+        "--from",
+        dest="sources",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="judge pasted text instead of this machine; - is standard input",
+    )
+    _python_option(parser)
+    parser.add_argument(
+        "--save", metavar="FILE", type=Path, help="write all facts there, as JSON without names and secrets"
+    )
+    parser.add_argument("--checkpoint-dir", metavar="DIR", type=Path, help="a folder the job writes to, looked at too")
+    parser.add_argument("--timeout", metavar="S", type=_seconds, default=60.0, help="time for all of it (default: 60)")
+    _gate_options(parser)
+    _report_options(parser)
+
+
+def _python_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--python", metavar="PATH", help="interpreter to examine (default: the active environment's)")
+
+
+def _profile_options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "gpudoctor profile [OPTIONS] [SCRIPT | -m MODULE | -- LAUNCHER] [ARGS ...]"
+    parser.add_argument("--nproc-per-node", metavar="N", type=_count, help="run the script under torchrun, N processes")
+    parser.add_argument("--steps", metavar="N", type=_count, default=6, help="steps to trace (default: 6)")
+    parser.add_argument("--wait", metavar="N", type=_count, default=5, help="steps of warm-up (default: 5)")
+    parser.add_argument("--run-to-end", action="store_true", help="let the job go on once enough was seen")
+    parser.add_argument(
+        "--stall-timeout",
+        metavar="S",
+        type=_seconds,
+        default=300.0,
+        help="without a step for so long the job hangs (default: 300)",
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="run folder, new or empty (default: gpudoctor-runs/TIME)"
+    )
+    _python_option(parser)
+    _gate_options(parser)
+    _report_options(parser)
+
+
+PROFILE_VALUES = frozenset(
+    {"--nproc-per-node", "--steps", "--wait", "--stall-timeout", "--out", "--python"}
+    | {"--fail-on", "--policy", "--format", "--output"}
+)
+"""Options of `profile` that take a value, which is no script."""
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Our own options, and from the first other word on what is the job's: it is passed on untouched."""
+    at = 0
+    while at < len(words):
+        if words[at] == "--":
+            return words[:at], words[at + 1 :]
+        if words[at] == "-m" or not words[at].startswith("-"):
+            return words[:at], words[at:]
+        at += 2 if words[at] in PROFILE_VALUES else 1
+    return words, []
+
+
+def _analyze_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="traces, one a rank, or a run folder")
+    _gate_options(parser)
+    _report_options(parser)
+
+
+def _explain_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("rule", metavar="CODE|NAME", help="such as SHM001 or shm-too-small")
+    _report_options(parser)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 1 <= seconds <= 86400:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 and 86400 seconds")
+    return seconds
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if not 1 <= count <= 10000:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 and 10000")
+    return count
+
+
+# The work, by command
+
+
+def _output(parsed: argparse.Namespace) -> Output:
+    file = None if parsed.output == Path("-") else parsed.output
+    return Output(Format(parsed.format), file, colour=parsed.colour)
+
+
+def _check(parsed: argparse.Namespace) -> int:
+    """Tell what is wrong with this machine for training, and how to cure it."""
+    from gpudoctor.commands.check import run
+
+    return run(
+        CheckOptions(
+            output=_output(parsed),
+            sources=tuple(parsed.sources),
+            quick=parsed.quick,
+            only=tuple(parsed.only),
+            python=parsed.python,
+            policy=parsed.policy,
+            save=parsed.save,
+            redact=parsed.redact,
+            checkpoint_dir=parsed.checkpoint_dir,
+            timeout_s=parsed.timeout,
+            fail_on=FailOn(parsed.fail_on),
+        )
+    )
+
+
+def _profile(parsed: argparse.Namespace) -> int:
+    """Run a training job, unedited, and tell where each step's time goes.
+
+    Without a script a small DDP Transformer is trained. What follows SCRIPT is
+    the script's own; a launcher's line stands after `--`:
+    gpudoctor profile -- torchrun --nproc-per-node 4 train.py --lr 1e-3
+    """
+    from gpudoctor.commands.profile import run
+
+    return run(
+        ProfileOptions(
+            output=_output(parsed),
+            words=tuple(parsed.words),
+            processes=parsed.nproc_per_node,
+            steps=parsed.steps,
+            wait=parsed.wait,
+            run_to_end=parsed.run_to_end,
+            stall_timeout_s=parsed.stall_timeout,
+            out=parsed.out,
+            python=parsed.python,
+            policy=parsed.policy,
+            redact=parsed.redact,
+            fail_on=FailOn(parsed.fail_on),
+        )
+    )
+
+
+def _analyze(parsed: argparse.Namespace) -> int:
+    """Tell the same of torch.profiler traces there are, or of a run folder."""
+    from gpudoctor.commands.profile import analyze
+
+    return analyze(
+        AnalyzeOptions(
+            output=_output(parsed),
+            paths=tuple(parsed.paths),
+            policy=parsed.policy,
+            redact=parsed.redact,
+            fail_on=FailOn(parsed.fail_on),
+        )
+    )
+
+
+def _explain(parsed: argparse.Namespace) -> int:
+    """Tell all about one finding: when it fires, why it matters, its cure."""
+    from gpudoctor.commands.explain import explain
+
+    return explain(parsed.rule, _output(parsed))
+
+
+def _rules(parsed: argparse.Namespace) -> int:
+    """List every finding there is, one line each."""
+    from gpudoctor.commands.explain import rules
+
+    return rules(_output(parsed))
+
+
+COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], Work]] = {
+    "check": (_check_options, _check),
+    "profile": (_profile_options, _profile),
+    "analyze": (_analyze_options, _analyze),
+    "explain": (_explain_options, _explain),
+    "rules": (_report_options, _rules),
+}
 
 
 def _open_standard_streams() -> None:

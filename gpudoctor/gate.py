@@ -11,6 +11,7 @@ import msgspec
 from gpudoctor.findings import Finding, Severity
 from gpudoctor.policy import Ignore, Policy
 from gpudoctor.reports.document import Ignored, NotRead, Verdict
+from gpudoctor.run import Run
 from gpudoctor.selection import find
 from gpudoctor.snapshot import SUBJECTS, Snapshot
 
@@ -73,6 +74,15 @@ def verdict(policy: Policy, snapshot: Snapshot, findings: Iterable[Finding], fai
         return "not-checked"
     counts = max(Severity.WARNING.rank, fail_on.rank if fail_on else 0)
     return "findings" if any(finding.severity.rank <= counts for finding in findings) else "ok"
+
+
+def verdict_of_run(measured: Run, findings: Iterable[Finding], fail_on: Severity | None) -> Verdict:
+    """As `verdict`; a job of which no rank's steps were measured and that did not fail either is not checked."""
+    found = [finding.severity.rank for finding in findings]
+    if not any(rank.step_ms is not None for rank in measured.ranks) and Severity.ERROR.rank not in found:
+        return "not-checked"
+    counts = max(Severity.WARNING.rank, fail_on.rank if fail_on else 0)
+    return "findings" if any(rank <= counts for rank in found) else "ok"
 
 
 def exit_code(verdict: Verdict, findings: Iterable[Finding], fail_on: Severity | None) -> int:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 def run(options: CheckOptions) -> int:
     """The exit code. Raises UsageError before any work, OutputError after it."""
+    if options.sources:
+        from gpudoctor.commands import from_text
+
+        return from_text.run(options)
     # What the user's words mean is looked up at once, since they may be wrong; else the rules can wait.
     terms = _terms(options) if options.only or options.policy else None
     python = choose(options.python, os.environ)

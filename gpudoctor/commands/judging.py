@@ -9,7 +9,7 @@ from datetime import date
 from typing import TypeVar
 
 from gpudoctor import __version__, gate
-from gpudoctor.commands.options import CheckOptions, FailOn, Format
+from gpudoctor.commands.options import CheckOptions, FailOn, Format, JudgeOptions
 from gpudoctor.commands.output import page_settings
 from gpudoctor.findings import Rule, Severity, diagnose
 from gpudoctor.policy import Policy, load
@@ -28,14 +28,18 @@ class Terms:
     policy: Policy
     fail_on: Severity | None
     """None means never."""
+    asks_all: bool = True
+    """No choice of rules was made (--only)."""
 
 
-def terms(options: CheckOptions) -> Terms:
+def terms(options: JudgeOptions) -> Terms:
     """As the user asked. Raises UsageError."""
+    only = options.only if isinstance(options, CheckOptions) else ()
     return Terms(
-        rules=select(options.only),
+        rules=select(only),
         policy=load(options.policy) if options.policy else Policy(),
         fail_on=None if options.fail_on is FailOn.NEVER else Severity(options.fail_on.value),
+        asks_all=not only,
     )
 
 
@@ -57,12 +61,20 @@ def judge(snapshot: Snapshot, terms: Terms, today: date) -> Document:
     )
 
 
-def rendered(document: Document, options: CheckOptions) -> str:
+def rendered(document: Document, options: JudgeOptions) -> str:
     """Each format is imported only where it is asked for."""
     if options.output.format is Format.JSON:
         from gpudoctor.reports import json
 
         return json.render(document)
+    if options.output.format is Format.HTML:
+        from gpudoctor.reports import html
+
+        return html.render(shareable(document, document.snapshot) if options.redact else document)
+    if options.output.format is Format.GITHUB:
+        from gpudoctor.reports import github
+
+        return github.render(shareable(document, document.snapshot) if options.redact else document)
     if options.output.format is Format.MARKDOWN:
         from gpudoctor.reports import markdown
 

@@ -13,6 +13,8 @@ class Format(str, enum.Enum):
     TERMINAL = "terminal"
     JSON = "json"
     MARKDOWN = "markdown"
+    GITHUB = "github"
+    HTML = "html"
 
 
 class FailOn(str, enum.Enum):
@@ -35,18 +37,48 @@ class Output:
     """As far as the terminal has any."""
 
 
-@dataclass(frozen=True)
-class CheckOptions:
-    """Of `gpudoctor check`."""
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions:
+    """Of every command that judges."""
 
     output: Output = Output()
+    policy: Path | None = None
+    redact: bool = True
+    fail_on: FailOn = FailOn.ERROR
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(JudgeOptions):
+    """Of `gpudoctor check`."""
+
+    sources: tuple[str, ...] = ()
+    """Files of pasted text to judge instead of this machine; `-` is standard input."""
     quick: bool = False
     only: tuple[str, ...] = ()
     """Codes, names or areas; empty for all."""
     python: str | None = None
-    policy: Path | None = None
     save: Path | None = None
-    redact: bool = True
     checkpoint_dir: Path | None = None
     timeout_s: float = 60.0
-    fail_on: FailOn = FailOn.ERROR
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(JudgeOptions):
+    """Of `gpudoctor profile`."""
+
+    words: tuple[str, ...] = ()
+    """Script, module or launcher with its arguments; empty for the built-in job."""
+    processes: int | None = None
+    steps: int = 6
+    wait: int = 5
+    run_to_end: bool = False
+    stall_timeout_s: float = 300.0
+    out: Path | None = None
+    python: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalyzeOptions(JudgeOptions):
+    """Of `gpudoctor analyze`."""
+
+    paths: tuple[Path, ...] = ()

@@ -4,9 +4,56 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from types import TracebackType
+from typing import ClassVar, Protocol
+
+from gpudoctor.commands.output import say
+
+
+class Progressing(Protocol):
+    """One rank of a job."""
+
+    @property
+    def phase(self) -> str:
+        """Of the agent in it."""
+
+
+class JobProgress:
+    """A line on standard error for each phase of a profiled job.
+
+    The job writes to the same terminal, so nothing is drawn over or wiped away.
+    """
+
+    PHASES: ClassVar[dict[str, str]] = {
+        "warm-up": "warm-up",
+        "timing": "timing steps without a profiler",
+        "tracing": "tracing",
+    }
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def __enter__(self) -> JobProgress:  # noqa: PYI034 - Self came with Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def steps(self, ranks: Sequence[Progressing]) -> None:
+        """What the ranks do; the phase of the first of them is told once."""
+        if ranks:
+            self._tell(self.PHASES.get(ranks[0].phase))
+
+    def analysing(self) -> None:
+        """The job has ended."""
+        self._tell("analysing")
+
+    def _tell(self, phase: str | None) -> None:
+        if phase is not None and phase not in self._told:
+            self._told.add(phase)
+            say(phase)
 
 
 class Progress:

@@ -279,7 +279,7 @@ class Session:
             self.times_ms.append((now - self.last_step_s) * 1e3)
         before = self.phases.phase
         if before == TRACING and self.profiler is not None:
-            self.profiler.step()
+            _quietly(self.profiler.step)
         if before == WARM_UP and count == 1:
             self.phases.margin = self._margin()
         phase = self.phases.step(count, now, self._agreed(before), self.identity()["rank"] == 0 or self._alone())
@@ -324,9 +324,9 @@ class Session:
             self._drain()
             self.graphs = setup.graphs_compiled()
             self.timing_began_s = time.perf_counter()
-        elif phase == SYNC_CALLS and self._cuda():
+        elif phase == SYNC_CALLS and self._can_look_for_syncs():
             self._watch_warnings()
-            torch.cuda.set_sync_debug_mode(1)
+            _quietly(torch.cuda.set_sync_debug_mode, 1)
         elif phase == TRACING:
             self._start_profiler()
         elif phase == DONE:
@@ -343,8 +343,8 @@ class Session:
             self.timed_ms = (time.perf_counter() - self.timing_began_s) * 1e3 / timed
             graphs = setup.graphs_compiled()
             self.recompiles = graphs - (self.graphs or 0) if graphs is not None else None
-        elif phase == SYNC_CALLS and self._cuda():
-            torch.cuda.set_sync_debug_mode(0)
+        elif phase == SYNC_CALLS and self.showwarning is not None:
+            _quietly(torch.cuda.set_sync_debug_mode, 0)
             self._unwatch_warnings()
         elif phase == TRACING:
             self.profiler = None
@@ -363,17 +363,24 @@ class Session:
         if self._cuda():
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         warm_up = self.phases.trace_until - self.steps.count - self.config["steps"]
-        self.profiler = torch.profiler.profile(
+        self.profiler = _quietly(
+            torch.profiler.profile,
             activities=activities,
             schedule=torch.profiler.schedule(wait=0, warmup=warm_up, active=self.config["steps"], repeat=1),
             on_trace_ready=self._export,
         )
-        self.profiler.start()
+        _quietly(self.profiler.start)
 
     def _export(self, profiler: Any) -> None:
         name = f"trace-{os.getpid()}.json"
         profiler.export_chrome_trace(os.path.join(self.folder, name))
         self.trace = name
+
+    def _can_look_for_syncs(self) -> bool:
+        """Not with gloo, whose own threads copy from the GPU: torch then warns past Python, on the job's stderr."""
+        distributed = sys.modules["torch"].distributed
+        gloo = distributed.is_available() and distributed.is_initialized() and "gloo" in str(distributed.get_backend())
+        return self._cuda() and not gloo
 
     def _watch_warnings(self) -> None:
         """Count the warnings of the sync debug mode by place instead of showing them; all others go on as before."""
@@ -389,7 +396,7 @@ class Session:
         warnings.filterwarnings("always", message=".*synchronizing CUDA operation")
 
     def _unwatch_warnings(self) -> None:
-        warnings.showwarning = self.showwarning
+        warnings.showwarning, self.showwarning = self.showwarning, None
         for row in list(warnings.filters):
             if row[1] is not None and "synchronizing CUDA operation" in getattr(row[1], "pattern", ""):
                 warnings.filters.remove(row)  # type: ignore[attr-defined]
@@ -484,6 +491,13 @@ class Session:
     def _steps_watched(self) -> int:
         """Steps in which pauses were recorded: all after the warm-up."""
         return max(1, self.steps.count - self.phases.timed_from) if self.phases.phase != WARM_UP else 1
+
+
+def _quietly(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Without what torch warns about our own use of it: the job's stderr is the job's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return call(*args, **kwargs)
 
 
 def _in_worker() -> bool:
