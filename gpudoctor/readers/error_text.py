@@ -26,7 +26,7 @@ from gpudoctor.tables import error_texts
 from gpudoctor.tables.error_texts import Text
 
 NAME = "error text"
-MOST_LOOKED_AT = 400
+MOST_LOOKED_AT = 128
 """Lines looked at closely for one wording, half from the start and half from the end: a log can hold millions."""
 MOST_OF_A_KIND = 64
 BEFORE, AFTER, SHOWN = 400, 1500, 300
@@ -71,10 +71,11 @@ def _recognised(text: str) -> Iterator[ErrorText]:
     """Each message once a rank, in the order of the text."""
     seen: dict[tuple[str, int | None, tuple[str, ...]], tuple[int, ErrorText]] = {}
     counted: set[tuple[str, int]] = set()
+    windows: dict[tuple[int, int], str] = {}
     kinds: dict[str, int] = {}
     for row in error_texts.load().text:
         for place in _places(text, row.needle):
-            message = _message(text, place, row)
+            message = _message(text, place, row, windows)
             if message is None:
                 continue
             key = (message.kind, message.rank, tuple(message.words.values()))
@@ -110,27 +111,30 @@ def _places(text: str, needle: str) -> Iterator[int]:
         place = text.rfind(needle, 0, start) if start >= 0 else -1
 
 
-def _message(text: str, place: int, row: Text) -> ErrorText | None:
+def _message(text: str, place: int, row: Text, windows: dict[tuple[int, int], str]) -> ErrorText | None:
+    """`windows` keeps the prepared stretches of text, since several wordings may ask for the same one."""
     start = max(text.rfind("\n", 0, place) + 1, place - BEFORE)
-    window = _MARKS.sub(" ", text[start : place + AFTER])
-    window = " ".join(window.split())
+    stop = place + AFTER if place - start > BEFORE // 2 else start + AFTER
+    window = windows.get((start, stop))
+    if window is None:
+        window = windows[start, stop] = " ".join(_MARKS.sub(" ", text[start:stop]).split())
+    end = text.find("\n", place)
+    line = text[start : end if end >= 0 else len(text)][: BEFORE + AFTER].strip()
     match = error_texts.compiled(row.pattern).search(window)
-    if match is None:
+    if match is None or match.start() > len(line):  # the latter is another message, below this line
         return None
     groups = {name: value for name, value in match.groupdict().items() if value is not None}
     near = window[match.start() :]
     for pattern in row.also:
         if more := error_texts.compiled(pattern).search(near):
             groups = {**more.groupdict(), **groups}
-    end = text.find("\n", place)
-    line = text[start : min(end if end >= 0 else len(text), start + SHOWN)].strip()
     rank = _RANK.search(line)
     numbers = {name: number for name, value in groups.items() if (number := _number(name, value)) is not None}
     if row.error is not None:
         numbers.setdefault("cuda_error", row.error)
     return ErrorText(
         kind=row.kind,
-        line=line,
+        line=line[:SHOWN],
         rank=int(rank[1]) if rank else numbers.pop("rank", None),
         numbers=numbers,
         words={name: value.strip() for name, value in groups.items() if name not in numbers and name != "rank"},

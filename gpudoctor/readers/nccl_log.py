@@ -31,7 +31,11 @@ _DUPLICATE = re.compile(r"Duplicate GPU detected : rank (\d{1,6}) and rank (\d{1
 _CLASH = re.compile(r"Mismatched NCCL version detected : rank \d{1,6} version \d{3,6} rank \d{1,6} version \d{3,6}")
 _TRUNCATED = re.compile(r"[mM]essage truncated : receiv(?:ing|ed) (\d{1,15}) bytes instead of (\d{1,15})")
 _UNEQUAL = re.compile(r"collective mismatch error,? local size (\d{1,15}) remote size (\d{1,15})")
-_WORDS = ("NCCL", "Duplicate GPU detected", *collectives.WORDS)
+_WORDS = (
+    *("NCCL", "RCCL", "NVLS", "Duplicate GPU detected", "essage truncated", "collective mismatch error"),
+    *("Mismatched collective detected", *collectives.WORDS),
+)
+"""Each line of interest holds one; torch repeats NCCL's last words without what stands before them."""
 
 
 @dataclass
@@ -75,9 +79,10 @@ def read(text: str) -> Snapshot | None:
         _read_line(log, line)
         watched.take(line)
     timeouts = watched.timeouts()
-    if not (log.lines or log.version or log.duplicates or log.nvls_error or timeouts or watched.mismatches):
-        return None
     mismatches = (*log.mismatches.values(), *watched.mismatches.values(), *collectives.different(timeouts))
+    told = (log.lines, log.version, log.version_clash, log.duplicates, log.nvls_error, timeouts, mismatches)
+    if not any(told):
+        return None
     facts = NcclLog(
         rccl=log.rccl,
         version=log.version,
@@ -135,6 +140,7 @@ def _read_line(log: _Log, line: str) -> None:
         log.version_clash = log.version_clash or match.group()
     if "Multicast" in line and "Failed to bind NVLink SHARP" in line:
         log.nvls_error = log.nvls_error or line[line.index("Failed to bind") :].strip()
+    _read_mismatch(log, line)
     if level == "WARN":
         _read_warning(log, head, message)
     elif level == "INFO":
@@ -180,18 +186,22 @@ def _read_warning(log: _Log, head: str, message: str) -> None:
         log.no_interface = True
     if '"iommu=pt"' in message:
         log.wants_passthrough = log.rccl = True
-    if match := _TRUNCATED.search(message):
+
+
+def _read_mismatch(log: _Log, line: str) -> None:
+    if match := _TRUNCATED.search(line):
         received, expected = int(match[1]), int(match[2])
         seen = f"a message of {received} bytes where {expected} were expected"
         log.mismatches.setdefault(
             seen, Mismatch(seen=seen, bytes_received=received, bytes_expected=expected, certain=False)
         )
-    elif match := _UNEQUAL.search(message):
+    elif match := _UNEQUAL.search(line):
         local, remote = int(match[1]), int(match[2])
         seen = f"a message of {remote} bytes where {local} were expected"
         log.mismatches.setdefault(seen, Mismatch(seen=seen, bytes_received=remote, bytes_expected=local, certain=False))
-    elif "Mismatched collective detected" in message:
-        log.mismatches.setdefault(message[:200], Mismatch(seen=message[:200]))
+    elif "Mismatched collective detected" in line:
+        words = line[line.index("Mismatched collective") :][:200].strip()
+        log.mismatches.setdefault(words, Mismatch(seen=words))
 
 
 def _read_info(log: _Log, message: str) -> None:
