@@ -305,7 +305,6 @@ class Rank(Fact, frozen=True, kw_only=True):
     """One step in the middle of the window, small pieces merged (at most 600)."""
     memory_peak_bytes: int | None = None
     """From the trace's memory counters, where it was taken with profile_memory."""
-    graph_launches: int = 0
 
     events: int | None = None
     """Events read."""
