@@ -267,7 +267,9 @@ class Rank(Fact, frozen=True, kw_only=True):
     steps: int | None = None
     """Whole steps in the window; None where the trace has no step marks, and then the window is its whole span."""
     step_ms: float | None = None
-    """Mean length of a step on the device's clock."""
+    """Mean length of a step: on the device's clock, or of the steps timed without a profiler where the agent did."""
+    traced_step_ms: float | None = None
+    """What the trace alone says, where `step_ms` is the timed one: the profiler slows the host."""
     shares: StepShares | None = None
     """None where nothing could be measured."""
     clock_base_ns: int | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpudoctor.facts.run import Rank
+from gpudoctor.facts.run import Rank, StepShares
 from gpudoctor.profiling import folder
 from gpudoctor.profiling.job import RUN_FILE, assemble, digests
 from gpudoctor.profiling.launch import Outcome, Plan, Progress, Stack, launch
@@ -83,9 +83,29 @@ def _rank(process: folder.Process, traced: Rank | None) -> Rank:
         "world_size": process.world_size,
         "job": process.job,
     }
+    timed_ms = process.job.timed_step_ms
     if traced is None:
-        return Rank(**own, step_ms=process.job.timed_step_ms)  # type: ignore[arg-type]
-    return msgspec.structs.replace(traced, **own)
+        return Rank(**own, step_ms=timed_ms)  # type: ignore[arg-type]
+    if timed_ms is None or traced.step_ms is None or traced.shares is None:
+        return msgspec.structs.replace(traced, **own)
+    shares = traced.shares if traced.device == "cpu" else without_profiler(traced.shares, traced.step_ms, timed_ms)
+    return msgspec.structs.replace(traced, **own, step_ms=timed_ms, traced_step_ms=traced.step_ms, shares=shares)
+
+
+def without_profiler(shares: StepShares, traced_ms: float, timed_ms: float) -> StepShares:
+    """Shares of a step that takes `timed_ms`, of one that took `traced_ms` under the profiler.
+
+    The profiler slows the host and not the device: what the device did keeps its milliseconds, and the idle rest is
+    split as it was. On a CPU job both are slowed alike, so this is for GPUs.
+    """
+    factor = traced_ms / timed_ms
+    busy = {name: getattr(shares, name) * factor for name in ("compute", "communication", "copies")}
+    total = sum(busy.values())
+    if total >= 1:
+        return StepShares(**{name: share / total for name, share in busy.items()})
+    rest = (1 - total) / shares.idle if shares.idle else 0.0
+    idle = {name: getattr(shares, name) * rest for name in ("loader", "sync", "launch", "host")}
+    return StepShares(**busy, **idle) if shares.idle else StepShares(**busy, host=1 - total)
 
 
 def _rate(ranks: Sequence[Rank], what: str) -> float | None:
