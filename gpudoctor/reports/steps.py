@@ -12,7 +12,7 @@ from gpudoctor.reports.grouping import Group
 from gpudoctor.run import Run
 
 NAMES: dict[str, str] = {
-    "compute": "kernels run",
+    "compute": "kernels (or CPU operators) run",
     "communication": "collectives, nothing hides them",
     "copies": "copies, nothing else runs",
     "loader": "idle: waits for the data loader",

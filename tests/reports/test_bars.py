@@ -44,7 +44,7 @@ def test_of_many_ranks_the_others_are_counted() -> None:
 
 def test_the_legend_names_what_can_be_seen_and_no_more() -> None:
     text = "\n".join(_drawn(run_of([ALIKE], Snapshot())))
-    assert "█ compute          52 %    42.7 ms  kernels run" in text
+    assert "█ compute          52 %    42.7 ms  kernels (or CPU operators) run" in text
     assert "sync" not in text
 
 
