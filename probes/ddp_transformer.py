@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 CORPUS_BYTES = 8_000_000
 # layers, width, heads, context, batch a rank
-ON_GPU = (12, 768, 12, 512, 16)
+ON_GPU = (12, 768, 12, 512, 32)
 ON_CPU = (2, 128, 4, 64, 16)
 
 
