@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 
 from gpudoctor.facts.kernel_log import KernelLog, XidEvent
+from gpudoctor.snapshot import Snapshot
 
+NAME = "kernel log"
 MOST_LINES = 200
 """Of each kind, the newest: a faulty board can log thousands a minute."""
 
@@ -68,3 +70,11 @@ def _event(found: re.Match[str], line: str, uptime_s: float | None) -> XidEvent:
         pid=int(pid) if pid.isdecimal() else None,
         process=name if name and name != "<unknown>" else None,
     )
+
+
+def read(text: str) -> Snapshot | None:
+    """As `parse`, of a paste; None where no line of it is the kernel's word on GPUs or memory."""
+    if "NVRM" not in text and "ut of memory" not in text:
+        return None
+    log = parse(text)
+    return Snapshot(kernel_log=log) if log.xids or log.nvrm_errors or log.oom_kills else None

@@ -111,8 +111,10 @@ def _made_for(package: Package) -> str | None:
     since, requirement = FREE_SINCE[package.name]
     if version >= since:
         return requirement or None
+    rows = [(row, getattr(row, package.name) or "") for row in torch_releases.releases()]
     minor = f"{version[0]}.{version[1]}."
-    made = [row for row in torch_releases.releases() if (getattr(row, package.name) or "").startswith(minor)]
+    # 0.29.0 was made for 2.14 and 0.29.1 for 2.15, so the whole number counts first.
+    made = [row for row, its in rows if numbers(its) == version] or [row for row, its in rows if its.startswith(minor)]
     return "==" + ".".join(made[-1].version.split(".")[:2]) + ".*" if made else None
 
 
