@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
 import shlex
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpudoctor.facts.packages import Package, Packages
 from gpudoctor.probes import extensions
 from gpudoctor.probes.extensions import EXTENSIONS, Ending
 from gpudoctor.probes.interpreter import Interpreter, examine
 from gpudoctor.probes.system import NotRead, System
+
+if TYPE_CHECKING:
+    import importlib.metadata
 
 OTHERS = ("numpy", "nvidia-dali-cuda110", "nvidia-dali-cuda120", "nvidia-dali-cuda130", "triton")
 """Known for their version alone."""
@@ -70,6 +73,8 @@ def read(system: System) -> Packages:
 def _find(name: str, path: list[str]) -> Found | None:
     """Of several in one folder (stale leftovers of an upgrade) the one written last."""
     found: list[tuple[float, Found]] = []
+    import importlib.metadata  # here, in the probe's own process: it costs a tenth of a quick check
+
     for metadata in importlib.metadata.distributions(name=name, path=path):
         folder = Path(str(metadata.locate_file("")))
         if found and folder != found[0][1].folder:
