@@ -186,7 +186,8 @@ def _check_options(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="sources",
         metavar="FILE",
-        action="append",
+        action="extend",
+        nargs="+",
         default=[],
         help="judge pasted text instead of this machine; - is standard input",
     )

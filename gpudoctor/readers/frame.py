@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gpudoctor.facts.gpu import Gpus
 from gpudoctor.readers import merge
 from gpudoctor.readers import snapshot as snapshot_reader
 from gpudoctor.readers.tools import READERS
@@ -123,7 +122,12 @@ def _with_capabilities(machine: Snapshot) -> Snapshot:
         else board
         for board in machine.gpus.boards
     )
-    return msgspec.structs.replace(machine, gpus=Gpus(boards=boards, source="text", unread=machine.gpus.unread))
+    runtime = machine.torch_runtime
+    if runtime is not None and runtime.capabilities and boards and all(board.compute_capability for board in boards):
+        # Messages name a model once, however many boards of it there are.
+        runtime = msgspec.structs.replace(runtime, capabilities=None)
+    gpus_fact = msgspec.structs.replace(machine.gpus, boards=boards)
+    return msgspec.structs.replace(machine, gpus=gpus_fact, torch_runtime=runtime)
 
 
 def _unknown(text: str) -> Iterator[str]:

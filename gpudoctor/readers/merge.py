@@ -108,15 +108,23 @@ def _joined_boards(first: Gpus, second: Gpus) -> Gpus:
     for board in second.boards:
         index = places.get(board.pci_bus_id or "", board.index)
         own = known.get(index)
-        if own is not None and board.pci_bus_id and own.pci_bus_id not in {None, board.pci_bus_id}:
-            index = max(known) + 1
-        elif _is_nameless(board) != (own is not None and _is_nameless(own)) and max(len(known), len(second.boards)) > 1:
-            # A part of `nvidia-smi -q` that does not say of which board it is, and there are several.
+        if own is not None and _are_two(own, board, several=max(len(known), len(second.boards)) > 1):
             index = max(known) + 1
         same = msgspec.structs.replace(board, index=index)
         known[index] = joined(known[index], same) if index in known else same
     boards = tuple(known[index] for index in sorted(known))
     return msgspec.structs.replace(first, boards=boards, unread={**second.unread, **first.unread})
+
+
+def _are_two(one: Gpu, other: Gpu, *, several: bool) -> bool:
+    """Boards of one index that cannot be the same: a lost board tells nothing of itself, and a part of `nvidia-smi -q`
+    without its heading belongs to no certain one of several.
+    """
+    if one.pci_bus_id and other.pci_bus_id and one.pci_bus_id != other.pci_bus_id:
+        return True
+    if _is_nameless(one) or _is_nameless(other):
+        return one.lost != other.lost or (several and _is_nameless(one) != _is_nameless(other))
+    return False
 
 
 def _is_nameless(board: Gpu) -> bool:
