@@ -18,6 +18,7 @@ WORDS = (
     "monitoredBarrier",
     "Timed out waiting",
     "didn't join collective",
+    "watchdog got stuck for",
 )
 """Each line of interest holds one."""
 EVEN = frozenset({"ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE"})
@@ -49,6 +50,7 @@ _FINGERPRINTS = re.compile(
 )
 _OPERATION = re.compile(r"OpType=(\w{1,40})")
 _SHAPE = re.compile(r"TensorShape=(\[[\d, ]{0,80}\])")
+_STUCK = re.compile(r"watchdog got stuck for (?P<seconds>\d{1,6}) ?(?:seconds|s\b)")
 _LATE = re.compile(r"\[(?P<ranks>[\d, ]{1,300})\] finished collective #\d{1,12}, but didn't join collective")
 
 
@@ -85,6 +87,8 @@ class Watched:
         elif match := _BARRIER.search(line):
             self.late.update(int(part) for part in re.findall(r"\d{1,6}", match["ranks"]))
             self._add(rank, None, None, {"operation": "monitored barrier", "timeout_ms": int(match["ms"])})
+        elif match := _STUCK.search(line):
+            self._add(rank, group, None, {"timeout_ms": 1000 * int(match["seconds"])})
         elif match := _LATE.search(line):
             self.late.update(int(part) for part in re.findall(r"\d{1,6}", match["ranks"]))
         elif match := _FINGERPRINTS.search(line):

@@ -176,6 +176,8 @@ def _cuda_version(number: int) -> str:
 def _torch(errors: Errors) -> TorchBuild | None:
     if errors.of("cpu_only_torch"):
         return TorchBuild(installed=True, build="cpu")
+    if any("cudaGetDeviceCount" in text.line for text in errors.of("cuda_start")) or errors.of("driver_too_old"):
+        return TorchBuild(installed=True, build="cuda")  # no other build calls that
     return TorchBuild(installed=False) if errors.of("no_torch") else None
 
 
@@ -258,6 +260,9 @@ def _packages(errors: Errors) -> Packages | None:
     installed: dict[str, Package] = {}
     for text in errors.of("no_operators"):
         name = text.words.get("package", "torchvision")
+        installed[name] = Package(name=name, compiled=True, imported=False, import_error=text.words["reason"])
+    for text in errors.of("other_build"):
+        name = text.words["package"].lower()
         installed[name] = Package(name=name, compiled=True, imported=False, import_error=text.words["reason"])
     for text in errors.of("numpy_abi"):
         version = text.words.get("version")

@@ -16,7 +16,10 @@ LONGEST_LINE = 2000
 NEEDLES = ("undefined symbol", "cannot open shared object file", "not defined in file", "' not found (required by")
 _SYMBOL = re.compile(r"(?P<path>[^\s:'\"]{1,400}\.so[.\d]{0,20}): undefined symbol: (?P<symbol>\w{1,300})[^\n]{0,120}")
 _NO_LIBRARY = re.compile(r"(?P<library>lib[\w+-]{1,60}\.so[.\d]{0,20}): cannot open shared object file")
-_NO_VERSION = re.compile(r"symbol (?P<symbol>\w{1,120}),? version \S{1,60} not defined in file (?P<library>\S{1,80})")
+_NO_VERSION = re.compile(
+    r"(?:(?P<path>[^\s:'\"]{1,400}): )?symbol (?P<symbol>\w{1,120}),? version \S{1,60} "
+    r"not defined in file \S{1,80}"
+)
 _REQUIRED = re.compile(r"version [`'](?P<version>[\w.]{1,40})' not found \(required by (?P<path>[^\s)]{1,400})\)")
 _FRAME = re.compile(r'File "(?P<path>[^"\n]{1,400})", line \d{1,7}')
 _PACKAGES = re.compile(r"(?:site|dist)-packages/(?P<name>[\w.-]{1,100})")
@@ -81,7 +84,9 @@ def _errors(text: str) -> Iterator[tuple[str, str]]:
             line = text[start:end]
             if match := _SYMBOL.search(line) or _REQUIRED.search(line):
                 yield _said(line, match), match["path"]
-            elif match := _NO_LIBRARY.search(line) or _NO_VERSION.search(line):
+            elif match := _NO_VERSION.search(line):
+                yield _said(line, match), match["path"] or _asking(text, start)
+            elif match := _NO_LIBRARY.search(line):
                 yield _said(line, match), _asking(text, start)
             place = text.find(needle, end)
 

@@ -19,7 +19,12 @@ LONGEST_LINE = 3000
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 _PROCESS = re.compile(r"(?P<host>[^\s:()<>]{1,80}):(?P<pid>\d{1,9}):\d{1,9}")
 _VERSION = re.compile(r"[NR]CCL version ?:? ?(\d{1,2}\.\d{1,3}[\w.+:-]{0,40})")
-_TAG = re.compile(r"^\W{0,3}(?:\[rank(?P<rank>\d{1,6})\]|(?P<host>[A-Za-z][\w.-]{0,60})):? ?NCCL version")
+_TAG = re.compile(r"^\W{0,3}(?P<host>[A-Za-z][\w. -]{0,40}): ?NCCL version")
+_ASKED = re.compile(
+    r"(?:(?P<place>[\w.-]{1,60})(?::[^\n$#]{0,60})?[$#>] )?[^\n]{0,120}nccl\.version\(\)[^\n]{0,40}\n"
+    r"\s{0,8}\((?P<version>\d{1,2}, \d{1,3}, \d{1,3})\)"
+)
+MOST_ASKED = 64
 _RANK = re.compile(r"\[rank(\d{1,6})\]")
 _ADDRESS = re.compile(r"(?:\[\d{1,3}\])?([\w.@-]{1,20}):[\w.:%]{2,60}<\d{1,6}>")
 _IB_DEVICE = re.compile(r"\[\d{1,3}\]([\w.+-]{1,60}):\d{1,3}/\w{2,10}")
@@ -32,7 +37,15 @@ _CLASH = re.compile(r"Mismatched NCCL version detected : rank \d{1,6} version \d
 _TRUNCATED = re.compile(r"[mM]essage truncated : receiv(?:ing|ed) (\d{1,15}) bytes instead of (\d{1,15})")
 _UNEQUAL = re.compile(r"collective mismatch error,? local size (\d{1,15}) remote size (\d{1,15})")
 _WORDS = (
-    *("NCCL", "RCCL", "NVLS", "Duplicate GPU detected", "essage truncated", "collective mismatch error"),
+    *(
+        "NCCL",
+        "RCCL",
+        "NVLS",
+        "nccl.version()",
+        "Duplicate GPU detected",
+        "essage truncated",
+        "collective mismatch error",
+    ),
     *("Mismatched collective detected", *collectives.WORDS),
 )
 """Each line of interest holds one; torch repeats NCCL's last words without what stands before them."""
@@ -78,6 +91,7 @@ def read(text: str) -> Snapshot | None:
     for line in _lines(text):
         _read_line(log, line)
         watched.take(line)
+    _read_asked(log, text)
     timeouts = watched.timeouts()
     mismatches = (*log.mismatches.values(), *watched.mismatches.values(), *collectives.different(timeouts))
     told = (log.lines, log.version, log.version_clash, log.duplicates, log.nvls_error, timeouts, mismatches)
@@ -174,6 +188,21 @@ def _take_version(log: _Log, version: str, line: str, host: str | None) -> None:
     if place is not None:
         # The last run of a host counts.
         log.versions[place] = version
+
+
+def _read_asked(log: _Log, text: str) -> None:
+    """`torch.cuda.nccl.version()`, typed on one node or several; the prompt names the node."""
+    place = text.find("nccl.version()")
+    for _ in range(MOST_ASKED):
+        if place < 0:
+            return
+        start = max(text.rfind("\n", 0, place) + 1, place - 200)
+        if match := _ASKED.match(text, start, place + 100):
+            version = match["version"].replace(", ", ".")
+            log.version = log.version or version
+            if match["place"]:
+                log.versions.setdefault(match["place"].rpartition("@")[2], version)
+        place = text.find("nccl.version()", place + 1)
 
 
 def _read_warning(log: _Log, head: str, message: str) -> None:

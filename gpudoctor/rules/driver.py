@@ -159,10 +159,18 @@ def _below(machine: Snapshot, version: str | None, built: str | None) -> bool:
     because=("DRV003",),
 )
 def driver_below_toolkit(machine: Snapshot) -> Iterator[Evidence]:
-    """The driver is older than torch's CUDA within one major: minor-version compatibility makes it work.
+    """The driver is older than torch's CUDA within one major: minor-version compatibility makes it work. An error where
+    PTX was refused for it.
 
     Silent where cuda-compat or a newer driver gives the full CUDA, and across majors (DRV003).
     """
+    for text in machine.told("ptx_unsupported"):
+        yield Evidence(
+            what="PTX",
+            seen=f"{cuda.error(222)}: {text.words['reason']}",
+            wanted="PTX that this driver can compile, or code for the card itself",
+            severity=Severity.ERROR,
+        )
     driver, built = machine.driver, look.torch_cuda(machine)
     if driver is None or built is None:
         return

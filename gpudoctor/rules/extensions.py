@@ -19,6 +19,7 @@ VENDOR = re.compile(r"nccl|cudnn|cublas|cusparse|(?:__)?nvJitLink|nvrtc|cuda")
 PYTHON = re.compile(r"_?Py[A-Z_]")
 NO_LIBRARY = re.compile(r"\b(lib(?:torch|c10)\w*)\.so\S*: cannot open shared object")
 NO_CUDA_LIBRARY = re.compile(r"\blib(?:cudart|cublas|cublasLt|nvrtc)\.so\.(\d+)\S*: cannot open shared object")
+OTHER_BUILD = re.compile(r"was built for: PyTorch|Could not find the bitsandbytes CUDA binary", re.IGNORECASE)
 NO_CODE = re.compile(r"ModuleNotFoundError: No module named '\w+_cuda'")
 OUT_OF_MEMORY = 9
 """SIGKILL: what ended the trial was no fault of the package."""
@@ -74,6 +75,8 @@ def clash(machine: Snapshot, package: Package) -> str | None:
     cuda = machine.torch.cuda.split(".")[0] if machine.torch is not None and machine.torch.cuda else None
     if cuda and (match := NO_CUDA_LIBRARY.search(error)) and match.group(1) != cuda:
         return f"it was compiled for CUDA {match.group(1)}, torch for {cuda}"
+    if OTHER_BUILD.search(error):
+        return f"it was built for another torch or CUDA than {torch}"
     if NO_CODE.match(error):
         return "it was installed without its compiled code"
     return "it crashes while it is loaded" if package.signal not in {None, OUT_OF_MEMORY} else None

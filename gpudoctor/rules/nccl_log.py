@@ -90,7 +90,7 @@ def nvls_fails(machine: Snapshot) -> Iterator[Evidence]:
     ),
     confirm="gpudoctor attach --all, while it hangs, shows where each rank stands",
     source="torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, watchdog; PyTorch tutorial, Flight Recorder",
-    because=("NCC014", "NCC016", "NCC011", "NCC018", "NCC017", "GPU007", "GPU005", "ERR001"),
+    because=("NCC014", "NCC016", "NCC011", "NCC018", "GPU007", "GPU005", "ERR001"),
 )
 def collective_timeout(machine: Snapshot) -> Iterator[Evidence]:
     """The watchdog (or gloo, or a monitored barrier) says that a collective did not end in time.

@@ -83,7 +83,7 @@ def test_the_same_message_of_many_ranks_is_told_once_a_rank_and_counted() -> Non
         ("node1:7:9 [0] transport/p2p.cc:9 NCCL WARN Cuda failure 2 'out of memory'", "out_of_memory"),
         (
             (
-                "RuntimeError: [enforce fail at alloc_cpu.cpp:83] err == 0. DefaultCPUAllocator: can't allocate memory: "
+                "RuntimeError: [enforce fail at alloc_cpu.cpp:83] DefaultCPUAllocator: can't allocate memory: "
                 "you tried to allocate 8000000000 bytes. Error code 12 (Cannot allocate memory)"
             ),
             "host_out_of_memory",
@@ -292,3 +292,18 @@ def test_a_message_is_found_in_a_long_log_at_either_end() -> None:
     noise = "step 1 | loss 0.1 | out of memory of things\n" * 3000
     for text in (OOM_NEW + "\n" + noise, noise + OOM_NEW):
         assert _only(text).rank == 1
+
+
+def test_a_package_that_names_the_torch_it_was_built_for_does_not_fit() -> None:
+    packages = _read(
+        "WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:\n"
+        "    PyTorch 2.1.0+cu121 with CUDA 1201 (you have 2.0.1+cu118)\n"
+    ).packages
+    assert packages is not None
+    assert packages.installed[0].name == "xformers"
+
+
+def test_torchs_own_cuda_errors_show_that_it_is_built_for_cuda() -> None:
+    torch = _read("RuntimeError: Unexpected error from cudaGetDeviceCount(). ... Error 304: OS call failed").torch
+    assert torch is not None
+    assert torch.build == "cuda"

@@ -75,3 +75,11 @@ def test_ldd_shows_which_copy_the_loader_took() -> None:
 
 def test_a_missing_library_of_a_program_outside_python_is_nobodys() -> None:
     assert import_error.read("./a.out: error while loading: libfoo.so.1: cannot open shared object file") is None
+
+
+def test_a_symbol_of_another_version_is_told_with_its_library() -> None:
+    file = f"{SITE}/nvidia/cublas/lib/libcublas.so.12"
+    line = f"OSError: {file}: symbol cublasLtX, version libcublasLt.so.12 not defined in file libcublasLt.so.12 with"
+    runtime = _read(line).torch_runtime
+    assert runtime is not None
+    assert "symbol cublasLtX" in (runtime.error or "")

@@ -83,6 +83,12 @@ def test_a_version_belongs_to_where_its_line_says(line: str, place: str) -> None
     assert [(name, version.split("+")[0]) for name, version in log.versions.items()] == [(place, "2.27.3")]
 
 
+def test_versions_that_were_asked_for_on_two_nodes_belong_to_their_prompts() -> None:
+    asked = "{}$ python -c 'import torch; print(torch.cuda.nccl.version())'\n({})\n"
+    log = _log(asked.format("node1:~", "2, 18, 3") + asked.format("user@node2", "2, 14, 3"))
+    assert log.versions == {"node1": "2.18.3", "node2": "2.14.3"}
+
+
 def test_a_version_in_a_line_of_its_own_belongs_to_nobody() -> None:
     log = _log("NCCL version 2.27.3+cuda12.9\n")
     assert (log.version, log.versions) == ("2.27.3+cuda12.9", {})
