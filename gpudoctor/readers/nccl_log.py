@@ -21,7 +21,7 @@ _PROCESS = re.compile(r"(?P<host>[^\s:()<>]{1,80}):(?P<pid>\d{1,9}):\d{1,9}")
 _VERSION = re.compile(r"[NR]CCL version ?:? ?(\d{1,2}\.\d{1,3}[\w.+:-]{0,40})")
 _TAG = re.compile(r"^\W{0,3}(?P<host>[A-Za-z][\w. -]{0,40}): ?NCCL version")
 _ASKED = re.compile(
-    r"(?:(?P<place>[\w.-]{1,60})(?::[^\n$#]{0,60})?[$#>] )?[^\n]{0,120}nccl\.version\(\)[^\n]{0,40}\n"
+    r"(?:(?P<place>[\w.@-]{1,60})(?::[^\n$#]{0,60})?[$#>] )?[^\n]{0,120}nccl\.version\(\)[^\n]{0,40}\n"
     r"\s{0,8}\((?P<version>\d{1,2}, \d{1,3}, \d{1,3})\)"
 )
 MOST_ASKED = 64
