@@ -155,7 +155,8 @@ def _torch(machine: Snapshot) -> Iterator[Fact]:
     tests = runtime.smoke or ()
     if tests and all(test.ok for test in tests):
         yield "TOR", f"{len(tests)} GPU{'s' * (len(tests) > 1)} compute right"
-    if runtime.precision is not None and runtime.precision.float32_matmul:
+    # The default is told by tf32-off where it matters.
+    if runtime.precision is not None and runtime.precision.float32_matmul not in {None, "highest"}:
         yield "PRE", f"float32 matmul {runtime.precision.float32_matmul}"
 
 

@@ -39,10 +39,14 @@ def render(document: Document, *, width: int = 80, colour: bool = False, ascii_o
     infos = [group for group in groups if group.first.severity is Severity.INFO]
     if len(infos) < len(groups):
         page.blank()
-    for group in infos:
-        _info(page, group)
+        for group in infos:
+            _info(page, group)
+    elif infos:
+        # On a healthy machine one line is enough: `explain` tells the rest.
+        names = ", ".join(f"{group.first.code} {group.first.name}" for group in infos)
+        page.paragraph(f"{names} (gpudoctor explain CODE)", label=f"{MARKS[Severity.INFO]} INFO ", label_style=STYLES[Severity.INFO])
     _rest(page, document)
-    if groups:
+    if len(infos) < len(groups):
         page.entry("more", f"gpudoctor explain {groups[0].first.code}")
     _verdict(page, document)
     return page.text()
