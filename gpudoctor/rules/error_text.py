@@ -131,10 +131,13 @@ def loader_worker_killed(machine: Snapshot) -> Iterator[Evidence]:
     A bus error points to /dev/shm, SIGKILL to the host's memory, others to a library. Silent for signals that end a
     whole job (SIGTERM, SIGINT), and for exceptions in a Dataset, which carry their own text.
     """
+    told: set[tuple[str, str]] = set()
     for text in machine.told("loader_worker_killed"):
         signal = text.words.get("signal", "").capitalize()
-        if signal.lower() in STOPPED:
+        # The worker's own last words and the loader's speak of one death.
+        if signal.lower() in STOPPED or (_where(text), signal) in told:
             continue
+        told.add((_where(text), signal))
         cause, fix = _death(machine, signal.lower())
         yield Evidence(
             where=_where(text),

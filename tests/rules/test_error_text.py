@@ -85,6 +85,14 @@ def test_a_worker_that_ended_without_a_word_is_likely() -> None:
     assert found.confidence == "likely"
 
 
+def test_the_last_words_of_a_worker_and_its_loader_are_one_death() -> None:
+    texts = tuple(
+        ErrorText(kind="loader_worker_killed", line="…", words={"signal": signal})
+        for signal in ("bus error", "Bus error")
+    )
+    assert len(list(loader_worker_killed.judge(Snapshot(errors=Errors(recognised=texts))))) == 1
+
+
 def test_loader_worker_killed_is_quiet_where_somebody_ended_the_job() -> None:
     assert list(loader_worker_killed.judge(_machine("loader_worker_killed", signal="Terminated"))) == []
 
