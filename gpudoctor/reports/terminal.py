@@ -44,7 +44,11 @@ def render(document: Document, *, width: int = 80, colour: bool = False, ascii_o
     elif infos:
         # On a healthy machine one line is enough: `explain` tells the rest.
         names = ", ".join(f"{group.first.code} {group.first.name}" for group in infos)
-        page.paragraph(f"{names} (gpudoctor explain CODE)", label=f"{MARKS[Severity.INFO]} INFO ", label_style=STYLES[Severity.INFO])
+        page.paragraph(
+            f"{names} (gpudoctor explain CODE)",
+            label=f"{MARKS[Severity.INFO]} INFO ",
+            label_style=STYLES[Severity.INFO],
+        )
     _rest(page, document)
     if len(infos) < len(groups):
         page.entry("more", f"gpudoctor explain {groups[0].first.code}")
