@@ -1,147 +1,20 @@
-"""Links: PCIe of each board, NVLink between boards, and where boards sit in the machine."""
+"""Rules on links between boards: NVLink, peer access, and where boards and processes sit in the machine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpudoctor.facts.gpu import Gpu
 from gpudoctor.facts.topology import GpuPair, NvLink
 from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
-from gpudoctor.rules.boards import boards, busy, place, used
+from gpudoctor.rules import pcie
+from gpudoctor.rules.boards import boards, linked, place, used, used_pairs
 from gpudoctor.snapshot import Snapshot
 from gpudoctor.tables import gpus as table
 
 NVML = "NVML API reference"
-REPLAYS_PER_S = 1.0  # a link without faults replays nothing; a handful at a change of speed is normal
-
-
-@rule(
-    "PCI001",
-    "narrow-pcie-link",
-    Severity.WARNING,
-    why="host-to-device copies slow down in proportion, and one slow rank holds back all others",
-    fix=Fix("reseat the board or riser; look for a bifurcated slot in the firmware setup", safety="restarts"),
-    confirm="nvidia-smi -q -d PCIE",
-    source=f"{NVML}, nvmlDeviceGetCurrPcieLinkWidth and nvmlDeviceGetMaxPcieLinkWidth",
-)
-def narrow_pcie_link(machine: Snapshot) -> Iterator[Evidence]:
-    """A board runs on fewer PCIe lanes than board and slot have.
-
-    Silent where the slot has no more, for idle GeForce boards (some narrow their link at idle), and in virtual
-    machines, whose bridges are made up.
-    """
-    if machine.host is not None and machine.host.virtual_machine:
-        return
-    for board in boards(machine):
-        if board.pcie_width is None or board.pcie_width_max is None:
-            continue
-        most = min(board.pcie_width_max, board.pcie_slot_width or board.pcie_width_max)
-        if board.pcie_width >= most or ("GeForce" in (board.name or "") and not busy(board)):
-            continue
-        yield Evidence(where=place(board), what="PCIe lanes", seen=f"x{board.pcie_width}", wanted=f"x{most}")
-
-
-@rule(
-    "PCI002",
-    "slow-pcie-link",
-    Severity.WARNING,
-    why="host-to-device copies slow down in proportion, and one slow rank holds back all others",
-    fix=Fix("set the slot's speed to automatic in the firmware setup; reseat the board or riser", safety="restarts"),
-    confirm="nvidia-smi -q -d PCIE (under load)",
-    source=f"{NVML}, nvmlDeviceGetCurrPcieLinkGeneration and nvmlDeviceGetMaxPcieLinkGeneration",
-)
-def slow_pcie_link(machine: Snapshot) -> Iterator[Evidence]:
-    """Under load a board's link runs at a lower PCIe generation than board and slot can do together.
-
-    Silent at idle, when every board lowers it.
-    """
-    for board in boards(machine):
-        now, most = board.pcie_generation, board.pcie_generation_max
-        if busy(board) and now is not None and most is not None and now < most:
-            yield Evidence(where=place(board), what="PCIe generation under load", seen=str(now), wanted=str(most))
-
-
-@rule(
-    "PCI003",
-    "pcie-replays",
-    Severity.WARNING,
-    why="packets are sent again: the link is marginal, slows down, and may fail",
-    fix=Fix("reseat the board or riser; look at the kernel log for PCIe (AER) errors", "dmesg | grep -i aer"),
-    confirm="nvidia-smi -q | grep -i replay (twice)",
-    source=f"{NVML}, nvmlDeviceGetPcieReplayCounter",
-)
-def pcie_replays(machine: Snapshot) -> Iterator[Evidence]:
-    """Replays went up while the probe watched, by more than one a second.
-
-    Silent about the count over the board's life, which every change of speed adds to.
-    """
-    for board in boards(machine):
-        if board.pcie_replays_per_s is not None and board.pcie_replays_per_s > REPLAYS_PER_S:
-            yield Evidence(
-                where=place(board),
-                what="PCIe replays",
-                seen=f"{board.pcie_replays_per_s:.0f} a second",
-                wanted="none",
-                confidence="likely",
-            )
-
-
-@rule(
-    "PCI004",
-    "acs-redirects-p2p",
-    Severity.ERROR,
-    why="peer copies go up to the root complex and back: they slow down, and NCCL can hang or lose data",
-    fix=Fix(
-        "switch ACS off in the firmware setup, or per bridge at boot: setpci -s BRIDGE ECAP_ACS+6.w=0",
-        safety="needs root",
-    ),
-    confirm="lspci -vvv | grep -i acsctl",
-    source="NVIDIA NCCL user guide, Troubleshooting, PCI Access Control Services",
-)
-def acs_redirects_p2p(machine: Snapshot) -> Iterator[Evidence]:
-    """A PCI bridge above two GPUs or more redirects peer requests; or, in a paste of lspci, bridges do that may be so.
-
-    Silent in virtual machines, where ACS must stay on, and for GPUs that NVLink joins: NCCL does not use PCIe there.
-    """
-    topology, host = machine.topology, machine.host
-    if topology is None or (topology.pairs and all(_by_nvlink(pair) for pair in topology.pairs)):
-        return
-    nameless = [bridge for bridge in topology.acs_bridges or () if not bridge.gpus]
-    if nameless and topology.pairs and not (host is not None and host.virtual_machine):
-        # lspci does not tell which GPUs a bridge is above.
-        seen = f"{len(nameless)} redirect peer requests"
-        yield Evidence(what="ACS on PCI bridges", seen=seen, wanted="off above GPUs", confidence="likely")
-    if host is None or host.virtual_machine is not False:
-        return
-    for bridge in topology.acs_bridges or ():
-        if len(bridge.gpus) > 1:
-            gpus = ", ".join(map(str, bridge.gpus))
-            yield Evidence(
-                where=bridge.bus_id, what=f"ACS above GPU {gpus}", seen="redirects peer requests", wanted="off"
-            )
-
-
-@rule(
-    "PCI005",
-    "iommu-translates",
-    Severity.WARNING,
-    why="peer copies through PCIe are translated: they slow down, and on some systems NCCL hangs",
-    fix=Fix("add iommu=pt to the kernel's command line and reboot", safety="restarts"),
-    confirm="cat /sys/kernel/iommu_groups/*/type | sort | uniq -c; cat /proc/cmdline",
-    source="NVIDIA NCCL user guide, Troubleshooting, IO virtualization",
-)
-def iommu_translates(machine: Snapshot) -> Iterator[Evidence]:
-    """The IOMMU translates the addresses of devices, on a machine whose GPUs talk over PCIe; or RCCL asks for iommu=pt.
-
-    Silent with one GPU, with NVLink between all, and in virtual machines.
-    """
-    topology, host = machine.topology, machine.host
-    if machine.nccl_log is not None and machine.nccl_log.wants_passthrough:
-        yield Evidence(what="kernel command line", seen="no iommu=pt (RCCL's warning)", wanted="iommu=pt")
-        return
-    if topology is None or topology.iommu_mode != "translate" or host is None or host.virtual_machine is not False:
-        return
-    if len(used(machine)) > 1 and any(not _by_nvlink(pair) for pair in topology.pairs or ()):
-        yield Evidence(what="IOMMU", seen="translates", wanted="off, or passthrough (iommu=pt)")
+LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+"""How launchers tell a process which of the host's GPUs is its own."""
 
 
 @rule(
@@ -150,52 +23,57 @@ def iommu_translates(machine: Snapshot) -> Iterator[Evidence]:
     Severity.ERROR,
     why="the board reaches its peers over fewer links, or over PCIe, and every collective waits for it",
     fix=Fix(
-        "reset the boards; if it stays, look at the bridge or baseboard", "nvidia-smi --gpu-reset", safety="needs root"
+        "drain the node and reset its boards; if it stays, look at the bridge or baseboard",
+        "sudo nvidia-smi --gpu-reset",
+        safety="destructive",
     ),
     confirm="nvidia-smi nvlink -s",
     source=f"{NVML}, nvmlDeviceGetNvLinkState; number of links by NVIDIA's data sheets",
-    because=("DRV009", "GPU007"),
+    because=("DRV009",),
 )
 def nvlink_inactive(machine: Snapshot) -> Iterator[Evidence]:
-    """Some NVLinks of a board are down while others are up, or fewer are up than on its peers of the same model.
+    """Fewer NVLinks of a board are up than its model always has, or than are up on its peers of the same model (likely,
+    where links are on a bridge).
 
-    An info where a board shows all its links down: it may be sold without a bridge. Silent for one GPU of a virtual
-    machine and with one board in all, which has nobody to link to.
+    An info where a board shows all its links down, and none of its model has any up: it may be sold without a bridge.
+    Silent with one board, which has nobody to link to, under MIG, which does without, and in virtual machines about
+    links that no board there has up: they lead to boards of others.
     """
-    links = machine.topology.nvlinks if machine.topology is not None else None
-    if not links or len(boards(machine)) < 2:
+    links = (machine.topology.nvlinks if machine.topology is not None else None) or ()
+    known = [board for board in boards(machine) if not board.lost and any(link.gpu == board.index for link in links)]
+    if len(known) < 2:
         return
-    up = {board.index: sum(bool(link.active) for link in _of(links, board.index)) for board in boards(machine)}
-    for board in boards(machine):
-        mine = _of(links, board.index)
-        peers = [up[other.index] for other in boards(machine) if other.name == board.name]
-        # By the data sheet where the model is known; links a board lacks by design show as down on some.
-        known = table.find(board.name)
-        most = max(peers, default=0)
-        wanted = (
-            min(known.nvlink_links, len(mine)) if known and known.nvlink == "board" and known.nvlink_links else most
+    up = {board.index: sum(bool(link.active) for link in links if link.gpu == board.index) for board in known}
+    down: list[Gpu] = []
+    for board in known:
+        most = max(up[other.index] for other in known if other.name == board.name)
+        wired = _wired(board, links) if not _virtual(machine) else None
+        if board.mig_mode or up[board.index] >= max(most, wired or 0):
+            if not board.mig_mode and most == 0 and _wired(board, links) is None:
+                down.append(board)
+            continue
+        yield Evidence(
+            where=place(board),
+            what="NVLinks up",
+            seen=str(up[board.index]),
+            wanted=str(max(most, wired or 0)),
+            confidence="certain" if wired is not None else "likely",
         )
-        if not mine or up[board.index] >= wanted:
-            continue
-        if up[board.index] == 0 and most == 0:
-            if known is None or known.nvlink != "board":
-                yield Evidence(
-                    where=place(board),
-                    what="NVLinks",
-                    seen="all down",
-                    wanted="up with a bridge",
-                    severity=Severity.INFO,
-                )
-            continue
-        yield Evidence(where=place(board), what="NVLinks up", seen=str(up[board.index]), wanted=str(max(wanted, most)))
+    if down:
+        where = f"GPU {', '.join(str(board.index) for board in down)}"
+        yield Evidence(where=where, what="NVLinks", seen="all down", wanted="up, with a bridge", severity=Severity.INFO)
 
 
-def _of(links: tuple[NvLink, ...], gpu: int) -> list[NvLink]:
-    return [link for link in links if link.gpu == gpu]
+def _wired(board: Gpu, links: tuple[NvLink, ...]) -> int | None:
+    """Links that every board of this model has up, as far as the driver lists them; None where it hangs on a bridge."""
+    row = table.find(board.name)
+    if row is None or row.nvlink != "board" or row.nvlink_links is None:
+        return None
+    return min(row.nvlink_links, sum(link.gpu == board.index for link in links))
 
 
-def _by_nvlink(pair: GpuPair) -> bool:
-    return (pair.path or "").startswith("NV")
+def _virtual(machine: Snapshot) -> bool:
+    return machine.host is None or machine.host.virtual_machine is not False
 
 
 @rule(
@@ -207,19 +85,26 @@ def _by_nvlink(pair: GpuPair) -> bool:
         "watch the counters under load; if they go on, have the bridge or baseboard looked at", "nvidia-smi nvlink -e"
     ),
     confirm="nvidia-smi nvlink -e",
-    source=f"{NVML}, nvmlDeviceGetNvLinkErrorCounter",
+    source=f"{NVML}, nvmlDeviceGetNvLinkErrorCounter; DCGM's health check counts each replay and recovery as a failure",
 )
 def nvlink_errors(machine: Snapshot) -> Iterator[Evidence]:
-    """A link counts replay or recovery errors.
+    """Links of a board count replay or recovery errors.
 
     Silent about CRC errors that were put right without a replay, which every link has now and then.
     """
-    links = machine.topology.nvlinks if machine.topology is not None else None
-    for link in links or ():
-        counted = {"replay": link.replay_errors or 0, "recovery": link.recovery_errors or 0}
-        told = ", ".join(f"{count} {kind}" for kind, count in counted.items() if count)
+    links = (machine.topology.nvlinks if machine.topology is not None else None) or ()
+    for gpu in sorted({link.gpu for link in links}):
+        told = [text for link in links if link.gpu == gpu and (text := _errors(link))]
         if told:
-            yield Evidence(where=f"GPU {link.gpu} link {link.link}", what="errors", seen=told, wanted="0")
+            more = f" and {len(told) - 4} more" if len(told) > 4 else ""
+            yield Evidence(where=f"GPU {gpu}", what="NVLink errors", seen="; ".join(told[:4]) + more, wanted="0")
+
+
+def _errors(link: NvLink) -> str:
+    """`link 3: 12 replay, 1 recovery`; empty without any."""
+    counted = {"replay": link.replay_errors or 0, "recovery": link.recovery_errors or 0}
+    told = ", ".join(f"{count} {kind}" for kind, count in counted.items() if count)
+    return f"link {link.link}: {told}" if told else ""
 
 
 @rule(
@@ -233,17 +118,14 @@ def nvlink_errors(machine: Snapshot) -> Iterator[Evidence]:
     because=("NVL001",),
 )
 def pcie_only(machine: Snapshot) -> Iterator[Evidence]:
-    """Two GPUs or more, and no NVLink between any of those a job here will use."""
-    pairs = _used_pairs(machine)
-    if pairs and all(pair.path is not None and not _by_nvlink(pair) for pair in pairs):
+    """Two GPUs or more, and no NVLink between any of those a job here will use.
+
+    Silent where a path is not known.
+    """
+    pairs = used_pairs(machine)
+    if pairs and all(pair.path is not None and not linked(pair) for pair in pairs):
         paths = ", ".join(sorted({pair.path for pair in pairs if pair.path}))
         yield Evidence(what="paths between GPUs", seen=paths, wanted="NVLink, for models with many parameters")
-
-
-def _used_pairs(machine: Snapshot) -> list[GpuPair]:
-    indices = {board.index for board in used(machine)}
-    pairs = machine.topology.pairs if machine.topology is not None else None
-    return [pair for pair in pairs or () if {pair.first, pair.second} <= indices]
 
 
 @rule(
@@ -251,7 +133,7 @@ def _used_pairs(machine: Snapshot) -> list[GpuPair]:
     "gpus-across-numa",
     Severity.WARNING,
     why="traffic between them crosses the link between processors, which all others share",
-    fix=Fix("choose GPUs of one NUMA node where there are enough", "export CUDA_VISIBLE_DEVICES=INDICES"),
+    fix=Fix("choose GPUs of one NUMA node in CUDA_VISIBLE_DEVICES, where there are enough", "nvidia-smi topo -m"),
     confirm="nvidia-smi topo -m",
     source="nvidia-smi topo -m, legend: SYS",
     because=("NVL001",),
@@ -259,21 +141,23 @@ def _used_pairs(machine: Snapshot) -> list[GpuPair]:
 def gpus_across_numa(machine: Snapshot) -> Iterator[Evidence]:
     """A pair of the GPUs a job here will use is SYS apart: the path crosses the link between processors.
 
-    Silent with NVLink between them, and an info where the job uses every GPU of the machine: there is no better choice.
+    Silent with NVLink between them, and on a machine of one NUMA node; in a virtual machine, which may show another
+    topology than it has, it is likely.
     """
-    pairs = [pair for pair in _used_pairs(machine) if pair.path == "SYS"]
-    if not pairs:
+    if machine.cpu is not None and machine.cpu.numa_nodes == 1:
         return
-    named = ", ".join(f"{pair.first}–{pair.second}" for pair in pairs[:6])
-    more = f" and {len(pairs) - 6} more" if len(pairs) > 6 else ""
-    chosen = len(used(machine)) < len(boards(machine))
-    yield Evidence(
-        where=f"GPU {named}{more}",
-        what="path",
-        seen="SYS",
-        wanted="NODE or nearer",
-        severity=None if chosen else Severity.INFO,
-    )
+    pairs = [pair for pair in used_pairs(machine) if pair.path == "SYS" and not linked(pair)]
+    if pairs:
+        named = ", ".join(f"{pair.first}–{pair.second}" for pair in pairs[:6])
+        more = f" and {len(pairs) - 6} more" if len(pairs) > 6 else ""
+        virtual = machine.host is not None and machine.host.virtual_machine
+        yield Evidence(
+            where=f"GPU {named}{more}",
+            what="path",
+            seen="SYS",
+            wanted="NODE or nearer",
+            confidence="likely" if virtual else "certain",
+        )
 
 
 @rule(
@@ -281,26 +165,34 @@ def gpus_across_numa(machine: Snapshot) -> Iterator[Evidence]:
     "wrong-numa-cpus",
     Severity.WARNING,
     why="every launch and copy crosses the link between processors",
-    fix=Fix("bind the process to the CPUs near its GPU", "numactl --cpunodebind=NODE --membind=NODE …"),
+    fix=Fix("bind the process to the CPUs near its GPU (numactl --cpunodebind, or the launcher's own option)"),
     confirm="nvidia-smi topo -m; taskset -cp $$",
     source=f"{NVML}, nvmlDeviceGetCpuAffinity",
 )
 def wrong_numa_cpus(machine: Snapshot) -> Iterator[Evidence]:
-    """The process may run on no CPU that is near any of the GPUs it will use.
+    """The process may run on no CPU near its GPU: the one of its local rank, or else any of those it will use.
 
-    Silent where it may run on some near one of them: a launcher binds each rank later. Silent with one NUMA node.
+    Silent where it may run on some near one of several: a launcher binds each rank later. Silent with one NUMA node.
     """
     cpu = machine.cpu
     if cpu is None or not cpu.affinity or cpu.numa_nodes is None or cpu.numa_nodes < 2:
         return
-    near = [set(board.cpu_affinity) for board in used(machine) if board.cpu_affinity]
-    if near and not any(set(cpu.affinity) & each for each in near):
-        wanted = min(near, key=min)
+    own = [board for board in _own(machine) if board.cpu_affinity]
+    if own and not any(set(cpu.affinity) & set(board.cpu_affinity or ()) for board in own):
         yield Evidence(
+            where=place(own[0]) if len(own) == 1 else "",
             what="CPUs of this process",
             seen=_range(set(cpu.affinity)),
-            wanted=f"near its GPU: {_range(wanted)}",
+            wanted=f"near GPU {own[0].index}: {_range(set(own[0].cpu_affinity or ()))}",
         )
+
+
+def _own(machine: Snapshot) -> tuple[Gpu, ...]:
+    """The board of this process' local rank; all it may use where no launcher has numbered it."""
+    seen, environment = used(machine), machine.environment
+    ranks = [environment.number(name) for name in LOCAL_RANK] if environment is not None else []
+    rank = next((number for number in ranks if number is not None), None)
+    return seen[rank : rank + 1] if rank is not None and len(seen) > 1 and rank >= 0 else seen
 
 
 def _range(numbers: set[int]) -> str:
@@ -320,20 +212,21 @@ def _range(numbers: set[int]) -> str:
     Severity.WARNING,
     why="the boards have NVLink and may not use it: copies between them go through the host's memory",
     fix=Fix("look at the driver's registry keys and at the hypervisor's settings; see the status"),
-    confirm="nvidia-smi topo -p2p rw",
+    confirm="nvidia-smi topo -p2p r; nvidia-smi topo -p2p w",
     source=f"{NVML}, nvmlDeviceGetP2PStatus",
     because=("DRV009", "NVL001"),
 )
 def p2p_unavailable(machine: Snapshot) -> Iterator[Evidence]:
-    """NVLink joins two boards and the driver refuses peer access between them."""
-    for pair in _used_pairs(machine):
-        if _by_nvlink(pair) and pair.peer_access is False:
-            yield Evidence(
-                where=f"GPU {pair.first}–{pair.second}",
-                what="peer access",
-                seen=pair.peer_status or "refused",
-                wanted="ok",
-            )
+    """NVLink joins two boards and the driver refuses peer access between them.
+
+    Silent where one of them is in MIG mode, which has no peer access.
+    """
+    sliced = {board.index for board in boards(machine) if board.mig_mode}
+    refused = [pair for pair in used_pairs(machine) if linked(pair) and pair.peer_access is False]
+    for pair in refused:
+        if not sliced & {pair.first, pair.second}:
+            status = (pair.peer_status or "refused").replace("_", " ")
+            yield Evidence(where=f"GPU {pair.first}–{pair.second}", what="peer access", seen=status, wanted="ok")
 
 
 @rule(
@@ -341,18 +234,22 @@ def p2p_unavailable(machine: Snapshot) -> Iterator[Evidence]:
     "peer-islands",
     Severity.INFO,
     why="a job that spans the groups copies through the host's memory between them",
-    fix=Fix("keep a job within one group where it fits", "export CUDA_VISIBLE_DEVICES=INDICES"),
-    confirm="nvidia-smi topo -p2p rw",
+    fix=Fix("keep a job within one group where it fits: name its GPUs in CUDA_VISIBLE_DEVICES"),
+    confirm="nvidia-smi topo -p2p r; nvidia-smi topo -p2p w",
     source=f"{NVML}, nvmlDeviceGetP2PStatus",
     because=("NVL006",),
 )
 def peer_islands(machine: Snapshot) -> Iterator[Evidence]:
-    """Some of the GPUs a job here will use have peer access to each other, and some pairs have not."""
-    pairs = _used_pairs(machine)
+    """Some of the GPUs a job here will use have peer access to each other, and some pairs have not.
+
+    Silent where none has any, and where a pair is not known.
+    """
+    pairs = used_pairs(machine)
     if not pairs or any(pair.peer_access is None for pair in pairs):
         return
-    groups = _groups({board.index for board in used(machine)}, pairs)
-    if 1 < len(groups) < len(used(machine)):
+    indices = {index for pair in pairs for index in (pair.first, pair.second)}
+    groups = _groups(indices, pairs)
+    if 1 < len(groups) < len(indices):
         seen = " | ".join(", ".join(map(str, sorted(group))) for group in groups)
         yield Evidence(what="peer access inside groups", seen=f"GPU {seen}", wanted="one group")
 
@@ -368,11 +265,7 @@ def _groups(indices: set[int], pairs: list[GpuPair]) -> list[set[int]]:
 
 
 RULES: tuple[Rule[Snapshot], ...] = (
-    narrow_pcie_link,
-    slow_pcie_link,
-    pcie_replays,
-    acs_redirects_p2p,
-    iommu_translates,
+    *pcie.RULES,
     nvlink_inactive,
     nvlink_errors,
     pcie_only,

@@ -1,5 +1,6 @@
 """NVML's session: what is refused, missing or broken costs one answer, and says why where there should be one."""
 
+from functools import partial
 from pathlib import Path
 
 import pynvml
@@ -50,7 +51,7 @@ def test_a_session_says_why_it_does_not_start() -> None:
         (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "NVML does not start: Driver Not Loaded"),
         (UNKNOWN, "NVML does not start: Unknown Error"),
     ):
-        with pytest.raises(NotRead, match=words), started(System(), lambda code=code: Machine(start=code)):
+        with pytest.raises(NotRead, match=words), started(System(), partial(Machine, start=code)):
             pass
 
 
