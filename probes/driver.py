@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from gpudoctor.facts.driver import DeviceNode, Driver
+from gpudoctor.probes import nvml
 from gpudoctor.probes.libcuda import libcuda
 from gpudoctor.probes.system import NotRead, System
 
@@ -99,6 +100,8 @@ def _ask_nvml_in_time(unread: dict[str, str]) -> Driver:
 
 def _ask_nvml() -> Driver:
     """Its versions, or else its error with the number."""
+    if not nvml.installed():
+        return Driver(nvml_error="NVML Shared Library Not Found", nvml_error_code=12)  # as pynvml would say
     import pynvml
 
     try:
