@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import time
 from collections.abc import Callable
@@ -12,9 +11,9 @@ from typing import Any
 import msgspec
 
 from gpudoctor.facts.gpu import Gpu, Gpus, MigInstance
-from gpudoctor.probes import gpu_processes
+from gpudoctor.probes import gpu_health, gpu_processes
 from gpudoctor.probes.cpu import cpu_list
-from gpudoctor.probes.nvml import NOT_OURS, BoardLost, Nvml, ResetNeeded, started, text
+from gpudoctor.probes.nvml import NOT_OURS, BoardLost, Nvml, ResetNeeded, named, started, text
 from gpudoctor.probes.system import System
 
 THROTTLE_REASONS = {
@@ -28,23 +27,8 @@ THROTTLE_REASONS = {
     0x080: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }  # nvml.h, nvmlClocksEventReasons
-RECOVERY_ACTION = 230  # nvml.h, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION; bindings before r570 lack the name
-RECOVERY_ACTIONS = (
-    "none",
-    "gpu_reset",
-    "node_reboot",
-    "drain_p2p",
-    "drain_and_reset",
-    "recover_imex_domain",
-    "bus_reset",
-    "system_reboot",
-)  # nvml.h, nvmlDeviceGpuRecoveryAction_t
 COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
 VIRTUALIZATION = ("none", "passthrough", "vgpu", "host_vgpu", "host_vsga")
-FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
-FABRIC_HEALTH = (None, "healthy", "unhealthy", "limited_capacity")
-CORRECTED, UNCORRECTED = 0, 1
-VOLATILE, AGGREGATE = 0, 1
 GRAPHICS_CLOCK, SM_CLOCK = 0, 1
 WATCHED_S = 0.05
 """The least time over which a rate of replays means something."""
@@ -139,7 +123,7 @@ def _board(nvml: Nvml, system: System, index: int, handle: Any) -> Gpu:
         return Gpu(index=index, lost=True, error=str(handle))
     told: dict[str, Any] = {"index": index}
     try:
-        for part in (_names, _link, _modes, _memory, _load, _power_and_clocks, _ecc, _fabric, _place):
+        for part in (_names, _link, _modes, _memory, _load, _power_and_clocks, gpu_health.read, _place):
             told.update(part(nvml, handle, system))
     except BoardLost as error:
         told.update(_gone(error))
@@ -240,8 +224,8 @@ def _modes(nvml: Nvml, handle: Any, _: System) -> dict[str, Any]:
     mig = nvml.flag("nvmlDeviceGetMigMode", handle)
     return {
         "persistence_mode": nvml.flag("nvmlDeviceGetPersistenceMode", handle),
-        "compute_mode": _named(COMPUTE_MODES, nvml.whole("nvmlDeviceGetComputeMode", handle)),
-        "virtualization": _named(VIRTUALIZATION, nvml.whole("nvmlDeviceGetVirtualizationMode", handle)),
+        "compute_mode": named(COMPUTE_MODES, nvml.whole("nvmlDeviceGetComputeMode", handle)),
+        "virtualization": named(VIRTUALIZATION, nvml.whole("nvmlDeviceGetVirtualizationMode", handle)),
         "mig_mode": mig,
         "mig_instances": _mig_instances(nvml, handle) if mig else (),
     }
@@ -266,86 +250,15 @@ def _memory_total(nvml: Nvml, handle: Any) -> int | None:
     return int(memory.total) if memory is not None else None
 
 
-def _named(names: tuple[str | None, ...], number: int | None) -> str | None:
-    return names[number] if number is not None and 0 <= number < len(names) else None
-
-
-def _ecc(nvml: Nvml, handle: Any, _: System) -> dict[str, Any]:
-    ecc = nvml.flag("nvmlDeviceGetEccMode", handle)
-    rows = nvml.ask("nvmlDeviceGetRemappedRows", handle)
-    # Boards that remap rows (Ampere and newer) retire no pages.
-    retired = [nvml.ask("nvmlDeviceGetRetiredPages", handle, cause) for cause in (0, 1)] if rows is None else []
-    known = [pages for pages in retired if pages is not None]
-
-    def count(kind: int, span: int) -> int | None:
-        return nvml.whole("nvmlDeviceGetTotalEccErrors", handle, kind, span) if ecc else None
-
-    return {
-        "ecc_mode": ecc,
-        "ecc_uncorrected_volatile": count(UNCORRECTED, VOLATILE),
-        "ecc_uncorrected_aggregate": count(UNCORRECTED, AGGREGATE),
-        "ecc_corrected_volatile": count(CORRECTED, VOLATILE),
-        "row_remap_uncorrectable": rows[1] if rows else None,
-        "row_remap_pending": bool(rows[2]) if rows else None,
-        "row_remap_failed": bool(rows[3]) if rows else None,
-        "retired_pages": sum(len(pages) for pages in known) if known else None,
-        "retired_page_pending": nvml.flag("nvmlDeviceGetRetiredPagesPendingStatus", handle) if known else None,
-        "recovery_action": _recovery_action(nvml, handle),
-        "inforom_corrupt": _inforom_corrupt(nvml, handle),
-    }
-
-
-def _recovery_action(nvml: Nvml, handle: Any) -> str | None:
-    """From driver r570 on."""
-    values = nvml.ask("nvmlDeviceGetFieldValues", handle, [RECOVERY_ACTION])
-    if not values or values[0].nvmlReturn != 0:
-        return None
-    return _named(RECOVERY_ACTIONS, int(values[0].value.uiVal))
-
-
-def _inforom_corrupt(nvml: Nvml, handle: Any) -> bool | None:
-    """WHY not nvmlDeviceValidateInforom: it reads the whole flash, this the checksum of its settings."""
-    try:
-        nvml.pynvml.nvmlDeviceGetInforomConfigurationChecksum(handle)
-    except AttributeError:
-        return None
-    except nvml.pynvml.NVMLError as error:
-        return True if nvml.error_name(error) == "NVML_ERROR_CORRUPTED_INFOROM" else None
-    return False
-
-
-def _fabric(nvml: Nvml, handle: Any, _: System) -> dict[str, Any]:
-    """Version 3 has the health summary (driver r570 and newer), version 2 the state."""
-    for kind in ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t"):
-        make = getattr(nvml.pynvml, kind, None)
-        if make is None:
-            continue
-        info = make()
-        if nvml.ask("nvmlDeviceGetGpuFabricInfoV", handle, ctypes.byref(info)) is None:
-            continue
-        state = _named(FABRIC_STATES, int(info.state))
-        return {
-            "fabric_state": state,
-            "fabric_status": _status(nvml, int(info.status)) if state == "completed" else None,
-            "fabric_health": _named(FABRIC_HEALTH, int(getattr(info, "healthSummary", 0))),
-        }
-    return {}
-
-
-def _status(nvml: Nvml, number: int) -> str:
-    if number == 0:
-        return "success"
-    return nvml.error_name(nvml.pynvml.NVMLError(number)).removeprefix("NVML_ERROR_").lower() or str(number)
-
-
 def _place(nvml: Nvml, handle: Any, system: System) -> dict[str, Any]:
     """Which CPUs and which memory node are near: sysfs first, which asks no driver."""
     folder = f"/sys/bus/pci/devices/{nvml.slot(handle)}"
     near = cpu_list(system.text_or_none(f"{folder}/local_cpulist"))
     node = system.text_or_none(f"{folder}/numa_node") or ""
+    own = nvml.whole("nvmlDeviceGetNumaNodeId", handle)
     return {
         "numa_node": int(node) if node.isdecimal() else None,  # -1: none
-        "memory_node": nvml.whole("nvmlDeviceGetNumaNodeId", handle),
+        "memory_node": own if own is not None and own >= 0 else None,
         "cpu_affinity": near or _affinity(nvml, handle),
     }
 

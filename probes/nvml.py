@@ -127,6 +127,11 @@ def text(answer: Any) -> str | None:
     return answer if isinstance(answer, str) else None
 
 
+def named(names: tuple[str | None, ...], number: int | None) -> str | None:
+    """The name of an enumeration's number; None for one that is newer than the names."""
+    return names[number] if number is not None and 0 <= number < len(names) else None
+
+
 def sysfs_name(bus_id: str) -> str:
     """`0000:0f:00.0`, as sysfs writes what NVML calls `00000000:0F:00.0`. Raises ValueError for anything else."""
     domain, _, rest = bus_id.partition(":")

@@ -18,7 +18,6 @@ from tests.probes.nvml_machines import (
     Board,
     Machine,
     Refuses,
-    fields,
     geforce,
     h100,
     memory,
@@ -128,21 +127,6 @@ def test_the_first_memory_call_tells_nothing_of_the_drivers_part(bare: System) -
     old = h100().but(MemoryInfo=lambda version=None: memory(81559, 1, 610)() if version is None else Refuses(13))
     board = _one(old, bare)
     assert (board.memory_used_bytes, board.memory_reserved_bytes) == (611 * MIB, None)
-
-
-def test_pages_are_asked_of_boards_that_remap_no_rows(bare: System) -> None:
-    board = h100().but(
-        RemappedRows=Refuses(3), RetiredPages=lambda cause: [1] * (cause + 1), RetiredPagesPendingStatus=1
-    )
-    told = _one(board, bare)
-    assert (told.retired_pages, told.retired_page_pending) == (3, True)
-    assert _one(h100(), bare).retired_page_pending is None
-
-
-def test_a_corrupt_inforom_and_an_action_the_driver_asks_for(bare: System) -> None:
-    board = _one(h100().but(InforomConfigurationChecksum=Refuses(14), FieldValues=fields(f230=4)), bare)
-    assert (board.inforom_corrupt, board.recovery_action) == (True, "drain_and_reset")
-    assert _one(h100().but(FieldValues=fields()), bare).recovery_action is None
 
 
 def test_memory_that_is_given_back_at_a_second_look_is_nobodys_no_more(bare: System) -> None:
