@@ -41,7 +41,8 @@ _PACKAGE = re.compile(
 )
 _PIP_SAYS = re.compile(r"^[\s>]{0,12}\[pip3?\]\s{1,8}\S{1,100}==", re.MULTILINE)
 _BOARD = re.compile(r"^\s{0,16}GPU (\d{1,3}): (\S.{0,100}?)\s*$")
-_KERNEL = re.compile(r"Linux-(\S{1,120}?)-(x86_64|aarch64|arm64|ppc64le|i686|riscv64|s390x)(?:-|$)")
+_MACHINES = "x86_64|aarch64|arm64|ppc64le|i686|riscv64|s390x"
+_KERNEL = re.compile(rf"Linux-(\S{{1,120}}?)-({_MACHINES})(?:-|$)")
 _PYTHON = re.compile(r"(\d{1,2}\.\d{1,3}(?:\.\d{1,3})?(?:(?:a|b|rc)\d{1,2})?)")
 _CUDNN = re.compile(r"(/\S{1,300}libcudnn\.so(?:\.(\d[\d.]{0,20}))?)")
 _BOARDS_OF_AMD = re.compile(r"\(gfx\w{3,8}|\bAMD\b|Radeon|Instinct")
@@ -127,8 +128,8 @@ def _host(told: dict[str, str]) -> Host | None:
     )
     kernel = _KERNEL.search(platform)
     system = system or ("Linux" if kernel or name else None)
-    where = re.fullmatch(r"(.{1,120}?)(?: \((\w{1,20})\))?", name or "")
-    machine = kernel[2] if kernel else (where[2] if where and where[2] in {"x86_64", "aarch64", "arm64"} else None)
+    where = re.fullmatch(rf"(.{{1,120}}?)(?: \(({_MACHINES})\))?", name or "")
+    machine = kernel[2] if kernel else where[2] if where else None
     libc = _value(told, "Libc version") or ""
     release = kernel[1] if kernel else None
     return Host(

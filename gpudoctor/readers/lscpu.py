@@ -11,7 +11,7 @@ from gpudoctor.snapshot import Snapshot
 
 NAME = "lscpu"
 
-_LINE = re.compile(r"^[\s>]{0,12}([^:\n]{2,60}?)\s{0,8}[::]\s{1,60}(\S[^\n]{0,200})$")
+_LINE = re.compile(r"^[\s>]{0,12}([^:\uff1a\n]{1,60}?)\s{0,8}[:\uff1a]\s{1,60}(\S[^\n]{0,200})$")
 _COUNT = re.compile(r"CPU\(s\)|Processeur\(s\)|CPU|CPU:")
 _SOCKETS = re.compile(r"Socket\(s\)|Sockel|Socket\(s\)|插槽|座")
 _CORES = re.compile(r"Core\(s\) per socket|Kern\(e\) pro Sockel|Cœur\(s\) par socket|每个座的核数|每座核数")
@@ -23,7 +23,8 @@ _NODE = re.compile(r"NUMA[^:]{0,12}\d{1,3} CPU\(s\)|.{0,12}NUMA ?\d{1,3}.{0,12}"
 _HYPERVISOR = re.compile(r"Hypervisor[ -]\S{1,20}|Constructeur d'hyperviseur|Fabricante del hipervisor|超管理器厂商")
 _ONLINE = re.compile(r"\d{1,5}-\d{1,5}(?:,\d{1,5}-\d{1,5})*")
 _WINDOWS = re.compile(r"^Name[:=] ?(\S[^\n]{4,100})$", re.MULTILINE)
-MARKS = ("CPU(s)", "lscpu", "Model name", "Thread(s)", "CPU op-mode", "CPU:")
+MARKS = ("CPU(s)", "lscpu", "Model name", "Thread(s)", "CPU op-mode", "CPU:", "Processeur(s)", "\u5ea7")
+"""The last is the socket of a Chinese lscpu."""
 
 
 def read(text: str) -> Snapshot | None:

@@ -103,28 +103,36 @@ def _union(one: tuple[Any, ...], other: tuple[Any, ...], keys: tuple[str, ...]) 
 
 def _joined_boards(first: Gpus, second: Gpus) -> Gpus:
     """By bus id where both have one, since tools count boards differently; else by index."""
-    places = {board.pci_bus_id: board.index for board in first.boards if board.pci_bus_id}
-    known = {board.index: board for board in first.boards}
-    for board in second.boards:
-        index = places.get(board.pci_bus_id or "", board.index)
-        own = known.get(index)
-        if own is not None and _are_two(own, board, several=max(len(known), len(second.boards)) > 1):
-            index = max(known) + 1
-        same = msgspec.structs.replace(board, index=index)
-        known[index] = joined(known[index], same) if index in known else same
+    known: dict[int, Gpu] = {}
+    parts: dict[int, Gpu] = {}
+    for board in (*first.boards, *second.boards):
+        if _is_nameless(board):
+            parts[board.index] = joined(parts[board.index], board) if board.index in parts else board
+        else:
+            index = _index(known, board)
+            same = msgspec.structs.replace(board, index=index)
+            known[index] = joined(known[index], same) if index in known else same
+    for part in parts.values():
+        # A part of `nvidia-smi -q` without its heading is of the only board; of several nobody knows which.
+        alone = next(iter(known.values())) if len(known) == len(parts) == 1 else None
+        if alone is not None and not alone.lost:
+            known[alone.index] = joined(alone, msgspec.structs.replace(part, index=alone.index))
+        else:
+            index = part.index if part.index not in known else max(known) + 1
+            known[index] = msgspec.structs.replace(part, index=index)
     boards = tuple(known[index] for index in sorted(known))
     return msgspec.structs.replace(first, boards=boards, unread={**second.unread, **first.unread})
 
 
-def _are_two(one: Gpu, other: Gpu, *, several: bool) -> bool:
-    """Boards of one index that cannot be the same: a lost board tells nothing of itself, and a part of `nvidia-smi -q`
-    without its heading belongs to no certain one of several.
-    """
-    if one.pci_bus_id and other.pci_bus_id and one.pci_bus_id != other.pci_bus_id:
-        return True
-    if _is_nameless(one) or _is_nameless(other):
-        return one.lost != other.lost or (several and _is_nameless(one) != _is_nameless(other))
-    return False
+def _index(known: dict[int, Gpu], board: Gpu) -> int:
+    same = next(
+        (index for index, one in known.items() if board.pci_bus_id and one.pci_bus_id == board.pci_bus_id), None
+    )
+    if same is not None:
+        return same
+    own = known.get(board.index)
+    taken = own is not None and own.pci_bus_id and board.pci_bus_id
+    return max(known) + 1 if taken else board.index
 
 
 def _is_nameless(board: Gpu) -> bool:

@@ -146,7 +146,7 @@ def _boards(text: str) -> dict[int, Gpu]:
 def _table_line(state: _State, line: str) -> None:
     cells = line.strip().strip("|").split("|")
     words = cells[0].split()
-    if len(words) < 2 or len(cells) > MOST_CELLS or len(words) > MOST_WORDS:
+    if len(cells) > MOST_CELLS or len(words) > MOST_WORDS:
         return
     if len(cells) == 1:
         if (found := _process(words)) and len(told := state.processes.setdefault(found[0], [])) < MOST_PROCESSES:
@@ -188,8 +188,8 @@ def _first_row(words: list[str], cells: list[str]) -> dict[str, Any] | None:
     }
     if ecc.isdecimal() and len(ecc) < 16:
         board.update(ecc_mode=True, ecc_uncorrected_volatile=int(ecc))
-    elif ecc == "Off":
-        board.update(ecc_mode=False)
+    elif ecc in {"On", "Off"}:  # in MIG mode each instance counts for itself
+        board.update(ecc_mode=ecc == "On")
     return board
 
 
@@ -217,6 +217,8 @@ def _process(words: list[str]) -> tuple[int, GpuProcess] | None:
     """Board and process of `0 N/A N/A 2695172 C python 26167MiB`; drivers before 450 have no MIG columns."""
     at = next((place for place in (2, 4) if len(words) > place and words[place] in _KINDS), None)
     if at is None or not _is_index(words[0]) or not (words[at - 1].isdecimal() and len(words[at - 1]) < 11):
+        return None
+    if len(words) < at + 2:
         return None
     memory = size(words[-1]) if words[-1].endswith("MiB") else None
     name = words[at + 1 : -1] if memory is not None or words[-1] == "N/A" else words[at + 1 :]

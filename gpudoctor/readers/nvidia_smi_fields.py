@@ -38,6 +38,8 @@ PARTS = frozenset(
     )
 )
 """Headings inside a section."""
+BITS = frozenset({"Single Bit", "Double Bit"})
+"""Headings inside Volatile and Aggregate, of boards before Ampere."""
 MODES = frozenset({"Persistence Mode", "GPU Recovery Action", "Compute Mode", "Performance State"})
 PLAIN: dict[str, str] = {
     "Product Name": "name",
@@ -135,13 +137,11 @@ def _take_ecc(board: dict[str, Any], part: str, key: str, value: str) -> None:
     count = whole(value)
     if count is None:
         return
-    period = board.setdefault("_period", "Volatile")
-    if part in {"Volatile", "Aggregate"}:
-        period = board["_period"] = part
     counts = board.setdefault("_ecc", {})
-    if part in {"Single Bit", "Double Bit"}:
+    period, _, bits = part.partition(" ")
+    if bits in BITS:
         if key == "Total":
-            counts[period, "uncorrected" if part == "Double Bit" else "corrected"] = count
+            counts[period, "uncorrected" if bits == "Double Bit" else "corrected"] = count
     elif "Uncorrectable" in key or key.endswith("Correctable"):
         kind = (period, "uncorrected" if "Uncorrectable" in key else "corrected")
         counts[kind] = counts.get(kind, 0) + count

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpudoctor.facts.driver import Driver
 from gpudoctor.facts.gpu import Gpu, GpuProcess, Gpus
-from gpudoctor.readers.nvidia_smi_fields import PARTS, SECTIONS, TAKE, take_plain
+from gpudoctor.readers.nvidia_smi_fields import BITS, PARTS, SECTIONS, TAKE, take_plain
 from gpudoctor.readers.quantities import bus_id
 from gpudoctor.snapshot import Snapshot
 
@@ -78,7 +78,8 @@ def _line(state: _State, line: str) -> None:
         if line in SECTIONS:
             state.section, state.part = line, ""
         elif line in PARTS:
-            state.part = line
+            # Older boards: Volatile, and in it Single Bit and Double Bit.
+            state.part = f"{state.part.split()[0]} {line}" if line in BITS and state.part else line
     elif key in VERSIONS and not state.section:
         state.driver[VERSIONS[key]] = value
     elif key == "Processes" or (key in SECTIONS and value == "N/A"):

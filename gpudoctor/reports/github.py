@@ -26,8 +26,9 @@ def render(document: Document) -> str:
     if len(groups) > MOST_FINDINGS:
         rest = ", ".join(group.first.code for group in groups[MOST_FINDINGS : MOST_FINDINGS + 8])
         lines.append(f"- {len(groups) - MOST_FINDINGS} more: {rest}")
-    lines.extend(f"> {escaped(note[:LONGEST])}" for note in document.notes[: MOST_LINES - len(lines)])
-    return "\n".join(lines[:MOST_LINES]) + "\n"
+    notes = [f"> {escaped(note[:LONGEST])}" for note in document.notes[: max(0, MOST_LINES - len(lines) - 1)]]
+    # Without a blank line GitHub takes the notes for a part of the last finding.
+    return "\n".join([*lines, "", *notes] if notes and groups else [*lines, *notes]) + "\n"
 
 
 def _verdict(document: Document) -> str:
