@@ -14,11 +14,11 @@ from pathlib import Path
 
 from gpudoctor.reports.json import schema
 from gpudoctor.reports.rules import all_to_markdown
-from gpudoctor.rules import ALL_RULES
+from gpudoctor.rules.every import ALL_RULES
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by docs/generate.py; edit the rules or the command line instead. -->\n"
-COMMANDS = ((), ("check",), ("explain",), ("rules",))
+COMMANDS = ((), ("check",), ("profile",), ("analyze",), ("explain",), ("rules",))
 
 
 def rules() -> str:
@@ -66,8 +66,7 @@ def main(arguments: list[str]) -> int:
 def _help(command: tuple[str, ...]) -> str:
     environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
     words = [sys.executable, "-m", "gpudoctor", *command, "--help"]
-    output = subprocess.run(words, check=True, capture_output=True, text=True, env=environment).stdout
-    return output.replace(" <str>", "")  # Some versions of typer name the type of an argument.
+    return subprocess.run(words, check=True, capture_output=True, text=True, env=environment).stdout
 
 
 def _read(path: Path) -> str | None:

@@ -55,8 +55,9 @@ PROBES: tuple[Probe, ...] = (
     # The slowest first: they take the longest, so they start the earliest.
     Probe("torch_runtime", torch_runtime.read, deadline_s=45.0, quick=False),
     Probe("packages", packages.read, deadline_s=45.0),
-    Probe("gpus", gpu.read),
-    Probe("topology", topology.read),
+    # A driver without persistence mode starts each board anew, which takes seconds a board.
+    Probe("gpus", gpu.read, deadline_s=15.0),
+    Probe("topology", topology.read, deadline_s=15.0),
     Probe("driver", driver.read),
     Probe("torch", torch.read),
     Probe("libraries", libraries.read),

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpudoctor.errors import UsageError
 from gpudoctor.findings import Rule
-from gpudoctor.rules import ALL_RULES, AREAS, MACHINE_RULES
+from gpudoctor.rules import AREAS, MACHINE_RULES
 from gpudoctor.snapshot import Snapshot
 
 
@@ -18,7 +18,7 @@ class UnknownWord(UsageError):
 
 def find(word: str) -> Rule[Any]:
     """The rule of a code or a name, in either case. Raises UnknownWord."""
-    for rule in ALL_RULES:
+    for rule in _all():
         if word.strip().upper() == rule.code or _as_name(word) == rule.name:
             return rule
     raise UnknownWord(f"no rule is called {word.strip()!r}{_hint(word, areas=False)}")
@@ -35,7 +35,7 @@ def select(words: Iterable[str]) -> tuple[Rule[Snapshot], ...]:
     codes: set[str] = set()
     for part in parts:
         if part.upper() in AREAS:
-            named = {rule.code for rule in ALL_RULES if rule.area == part.upper()}
+            named = {rule.code for rule in _all() if rule.area == part.upper()}
         else:
             try:
                 named = {find(part).code}
@@ -45,6 +45,12 @@ def select(words: Iterable[str]) -> tuple[Rule[Snapshot], ...]:
             raise UnknownWord(f"{part} judges a job, not a machine: `gpudoctor profile`")
         codes |= named
     return tuple(rule for rule in MACHINE_RULES if rule.code in codes)
+
+
+def _all() -> tuple[Rule[Any], ...]:
+    from gpudoctor.rules.every import ALL_RULES  # here: a check that looks up no word needs no rules on jobs
+
+    return ALL_RULES
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -58,6 +64,6 @@ def _as_name(word: str) -> str:
 
 
 def _hint(word: str, *, areas: bool) -> str:
-    codes = [rule.code for rule in ALL_RULES] + (list(AREAS) if areas else [])
-    close = nearest(word.strip().upper(), codes) or nearest(_as_name(word), (rule.name for rule in ALL_RULES))
+    codes = [rule.code for rule in _all()] + (list(AREAS) if areas else [])
+    close = nearest(word.strip().upper(), codes) or nearest(_as_name(word), (rule.name for rule in _all()))
     return f"; the nearest is {close}" if close else "; `gpudoctor rules` lists them"

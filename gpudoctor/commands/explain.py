@@ -8,7 +8,7 @@ from gpudoctor.commands.options import Format, Output
 from gpudoctor.commands.output import check_writable, page_settings, write
 from gpudoctor.reports import rules as reports
 from gpudoctor.reports.page import Page
-from gpudoctor.rules import ALL_RULES
+from gpudoctor.rules.every import ALL_RULES
 from gpudoctor.selection import find
 
 

@@ -24,7 +24,8 @@ from gpudoctor.profiling.launch import LaunchError, Plan, command_line
 from gpudoctor.profiling.profile import profile
 from gpudoctor.readers import error_text
 from gpudoctor.reports.document import Document, NotRead, Tool
-from gpudoctor.rules import MACHINE_RULES, RUN_RULES
+from gpudoctor.rules import MACHINE_RULES
+from gpudoctor.rules.every import RUN_RULES
 from gpudoctor.run import Run
 
 BUILT_IN = Path(__file__).resolve().parent.parent / "probes" / "ddp_transformer.py"

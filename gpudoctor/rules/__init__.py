@@ -1,12 +1,8 @@
-"""Every rule, in report order."""
-
-from typing import Any
+"""The rules on machines, in report order. Those on jobs stand in every.py: a check has no use for them."""
 
 from gpudoctor.findings import Rule
 from gpudoctor.rules import (
-    buckets,
     clock,
-    communication,
     container,
     cpu,
     cuda_start,
@@ -18,26 +14,18 @@ from gpudoctor.rules import (
     fabric,
     gpu,
     host,
-    host_time,
     kernel_log,
-    kernels,
     libraries,
     limits,
-    loader,
-    memory,
     nccl,
     network,
     packages,
     precision,
-    ranks,
-    run,
-    sharing,
     shm,
     topology,
     torch,
     torch_runtime,
 )
-from gpudoctor.run import Run
 from gpudoctor.snapshot import Snapshot
 
 MACHINE_RULES: tuple[Rule[Snapshot], ...] = (
@@ -66,25 +54,6 @@ MACHINE_RULES: tuple[Rule[Snapshot], ...] = (
     *error_text.RULES,
 )
 """Judge a Snapshot."""
-
-RUN_RULES: tuple[Rule[Run], ...] = (
-    *run.RULES,
-    *loader.RULES,
-    *communication.RULES,
-    *ranks.RULES,
-    *buckets.RULES,
-    *memory.RULES,
-    *sharing.RULES,
-    *host_time.RULES,
-    *kernels.RULES,
-)
-"""Judge a Run."""
-
-ALL_RULES: tuple[Rule[Any], ...] = (
-    *(rule for rule in MACHINE_RULES if rule.code not in {judged.code for judged in RUN_RULES}),
-    *RUN_RULES,
-)
-"""What `explain` and `rules` tell of, and policies name: each code once, as a profile judges it where both do."""
 
 AREAS: dict[str, str] = {
     "DRV": "driver and CUDA",

@@ -9,7 +9,7 @@ import pytest
 
 from gpudoctor.findings import Diagnosis, Finding, Severity, diagnose
 from gpudoctor.profiling.job import analyze
-from gpudoctor.rules import RUN_RULES
+from gpudoctor.rules.every import RUN_RULES
 
 TRACES = Path(__file__).parent.parent / "recorded" / "traces"
 TRUTH: list[dict[str, Any]] = msgspec.toml.decode((TRACES / "truth.toml").read_bytes())["trace"]

@@ -6,7 +6,7 @@ import pytest
 
 from gpudoctor.findings import Finding, diagnose
 from gpudoctor.profiling.job import analyze
-from gpudoctor.rules import RUN_RULES
+from gpudoctor.rules.every import RUN_RULES
 from tests.profiling.kineto_writer import Job, write
 
 VERDICTS = {"COM002", "COM003", "COM009", "COM010"}

@@ -8,7 +8,7 @@ import pytest
 from gpudoctor.findings import Rule
 from gpudoctor.reports import rules as reports
 from gpudoctor.reports.page import Page
-from gpudoctor.rules import ALL_RULES
+from gpudoctor.rules.every import ALL_RULES
 from gpudoctor.selection import find
 
 every_rule = pytest.mark.parametrize("asked", ALL_RULES, ids=lambda asked: asked.code)

@@ -6,7 +6,7 @@ import pytest
 from gpudoctor.facts.job import Job
 from gpudoctor.facts.run import Rank
 from gpudoctor.findings import Rule
-from gpudoctor.rules import RUN_RULES
+from gpudoctor.rules.every import RUN_RULES
 from gpudoctor.run import Run
 from gpudoctor.snapshot import Snapshot
 
