@@ -279,7 +279,7 @@ def _output(parsed: argparse.Namespace) -> Output:
 
 
 def _check(parsed: argparse.Namespace) -> int:
-    """Tell what is wrong with this machine for training, and how to cure it."""
+    """Tell what is wrong with this machine for training, and its cure."""
     from gpudoctor.commands.check import run
 
     return run(
@@ -327,7 +327,7 @@ def _profile(parsed: argparse.Namespace) -> int:
 
 
 def _analyze(parsed: argparse.Namespace) -> int:
-    """Tell the same of torch.profiler traces there are, or of a run folder."""
+    """Tell the same of torch.profiler traces, or of a run folder."""
     from gpudoctor.commands.profile import analyze
 
     return analyze(
