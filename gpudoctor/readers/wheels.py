@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from gpudoctor.facts.libraries import WheelLibrary
 from gpudoctor.facts.packages import Package
 from gpudoctor.facts.torch import TorchBuild
 from gpudoctor.tables import torch_releases
+from gpudoctor.tables.cuda import numbers
 
 MOST = 5000
 """Packages of one environment."""
@@ -18,7 +21,7 @@ LIBRARIES = {name: name for name in ("cublas", "cudnn", "cufft", "cufile", "cura
 LIBRARIES |= {name: name for name in ("cusparselt", "nccl", "nvjitlink", "nvshmem", "nvtx")}
 LIBRARIES |= {"cuda-runtime": "cudart", "cuda-nvrtc": "nvrtc", "cuda-cupti": "cupti", "cuda-cudart": "cudart"}
 """Name on PyPI without `nvidia-` and `-cu12` → as our facts have it."""
-NUMBERED_AS_CUDA = {"cublas", "cudart", "cupti", "nvjitlink", "nvrtc", "nvtx"}
+NUMBERED_AS_CUDA = ("cudart", "nvrtc", "cupti", "nvjitlink", "cublas")
 """Libraries whose own major version is CUDA's."""
 CONDA_LIBRARIES = {"libcublas": "cublas", "cuda-cudart": "cudart", "cuda-nvrtc": "nvrtc", "libnvjitlink": "nvjitlink"}
 CONDA_LIBRARIES |= {"cudnn": "cudnn", "nccl": "nccl"}
@@ -63,24 +66,26 @@ def libraries(listed: Iterable[Installed]) -> tuple[WheelLibrary, ...]:
         wheel = library(item)
         if wheel is not None and len(found) < MOST:
             found.setdefault(item.name, wheel)
-    return tuple(found.values())
+    # From CUDA 13 on names have no -cu13, and only some libraries are numbered as CUDA is: all are of one toolkit.
+    plain = {wheel.library: wheel for wheel in found.values() if wheel.cuda_major is None and not wheel.conda}
+    telling = next((plain[name] for name in NUMBERED_AS_CUDA if name in plain), None)
+    major = numbers(telling.version or "")[:1] if telling is not None else ()
+    return tuple(
+        msgspec.structs.replace(wheel, cuda_major=major[0]) if major and wheel in plain.values() else wheel
+        for wheel in found.values()
+    )
 
 
 def library(item: Installed) -> WheelLibrary | None:
-    """None for a package that is none of CUDA's libraries."""
+    """None for a package that is none of CUDA's libraries. Its CUDA only where the name tells."""
     if item.build and (name := CONDA_LIBRARIES.get(item.name)) is not None:
         return WheelLibrary(package=item.name, version=item.version, library=name, conda=True)
     match = _NVIDIA.fullmatch(item.name)
     name = LIBRARIES.get(match["library"]) if match else None
     if match is None or name is None:
         return None
-    major = match["cuda"] or (item.version.partition(".")[0] if name in NUMBERED_AS_CUDA else "")
-    return WheelLibrary(
-        package=item.name,
-        version=item.version,
-        library=name,
-        cuda_major=int(major) if re.fullmatch(r"\d{1,3}", major) else None,
-    )
+    major = int(match["cuda"]) if match["cuda"] else None
+    return WheelLibrary(package=item.name, version=item.version, library=name, cuda_major=major)
 
 
 def torch(listed: Iterable[Installed]) -> TorchBuild | None:

@@ -47,6 +47,7 @@ def test_torchvision_in_pasted_text_is_judged_by_the_table() -> None:
         ("2.9.1+cu128", Package(name="torchvision", version="0.24.1", requires_torch="==2.9.1", local_cuda="cu128")),
         ("2.14.1+cu132", Package(name="torchvision", version="0.29.2", requires_torch=">=2.14.0", local_cuda="cu130")),
         ("2.16.0+cu132", Package(name="torchvision", version="0.29.2")),
+        ("2.14.0+cpu", Package(name="torchvision", version="0.29.0+cpu", local_cuda="cpu")),
         ("2.9.0a0+git1234", Package(name="torchvision", version="0.24.0", requires_torch="==2.9.0")),
         ("2.8.0a0+5228986c39.nv25.05", Package(name="torchvision", version="0.22.0a0", requires_torch="")),
         ("2.9.1", Package(name="torchvision", version="0.24.1", requires_torch="not a version")),
