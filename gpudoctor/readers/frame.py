@@ -18,7 +18,7 @@ from gpudoctor.readers.tools import READERS
 from gpudoctor.snapshot import Snapshot, SnapshotError
 from gpudoctor.tables import gpus
 
-MOST_BYTES = 64 * 2**20
+MOST_BYTES = 32 * 2**20
 """Of one file: of a longer one the beginning and the end are read."""
 MOST_PARTS = 40
 """Looked at one by one for those that no reader knows."""
@@ -37,7 +37,7 @@ _PROMPT = re.compile(
 )
 _LONG_LINES = re.compile(r"^([^\n]{4000})[^\n]+", re.MULTILINE)
 """No tool writes longer ones, and cut lines keep every reader's work in proportion."""
-_BARE = str.maketrans({"\u00a0": " ", "\u200b": None, "\ufeff": None, "\u2060": None, "\x00": None, "\x08": None})
+_BARE = {"\u00a0": " ", "\u200b": "", "\ufeff": "", "\u2060": "", "\x00": "", "\x08": ""}
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,14 @@ def clean(text: str) -> str:
     """Without colours, quote marks, code fences, CI time stamps and odd line ends; the lines' own blanks stay."""
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
-    text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_BARE)
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    for letter, instead in _BARE.items():
+        text = text.replace(letter, instead)
     if "&gt;" in text or "&quot;" in text or "&#" in text:
         text = html.unescape(text)
-    text = _QUOTES.sub("", text) if ">" in text else text
+    if text.startswith(("> ", ">>", " >")) or "\n>" in text or "\n >" in text:
+        text = _QUOTES.sub("", text)
     return _STAMPS.sub("", text) if "Z " in text else text
 
 
