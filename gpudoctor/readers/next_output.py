@@ -35,7 +35,8 @@ def _wanted(machine: Snapshot) -> Iterator[str]:
         yield "pip list"
     if machine.torch is None or machine.torch.version is None:
         yield ASKED
-    if machine.gpus is None and (driver is None or driver.nvml_error is None):
+    for_nvidia = machine.torch is None or machine.torch.build in {None, "cuda", "cpu"}
+    if machine.gpus is None and for_nvidia and (driver is None or driver.nvml_error is None):
         yield "nvidia-smi"
     several = len(boards) > 1 or machine.nccl_log is not None
     if several and (machine.topology is None or not machine.topology.pairs):

@@ -206,9 +206,9 @@ def _launch(machine: Snapshot) -> Iterator[Fact]:
 def _network(network: Network) -> Iterator[Fact]:
     if network.host_addresses:
         yield "NET", "host name resolves"
-    if network.rdma_ports:
-        active = sum(port.state == "ACTIVE" for port in network.rdma_ports)
-        yield "NCC", f"{active} of {len(network.rdma_ports)} RDMA ports active"
+    if any(port.state is not None for port in network.rdma_ports or ()):
+        active = sum(port.state == "ACTIVE" for port in network.rdma_ports or ())
+        yield "NCC", f"{active} of {len(network.rdma_ports or ())} RDMA ports active"
 
 
 def _exposure(machine: Snapshot) -> Iterator[Fact]:

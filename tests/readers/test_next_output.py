@@ -5,6 +5,7 @@ import msgspec
 from gpudoctor.facts.driver import Driver
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.kernel_log import KernelLog, XidEvent
+from gpudoctor.facts.torch import TorchBuild
 from gpudoctor.readers.next_output import commands
 from gpudoctor.snapshot import Snapshot
 
@@ -24,3 +25,8 @@ def test_several_boards_ask_for_their_links(healthy: Snapshot) -> None:
 
 def test_a_machine_that_was_read_asks_for_nothing(healthy: Snapshot) -> None:
     assert commands(healthy) == ()
+
+
+def test_a_torch_for_amd_asks_for_nothing_of_nvidia() -> None:
+    build = TorchBuild(installed=True, version="2.8.0+rocm6.4", build="rocm")
+    assert commands(Snapshot(torch=build)) == ()

@@ -5,6 +5,7 @@ import pytest
 
 from gpudoctor.facts.driver import Driver
 from gpudoctor.facts.gpu import Gpu, Gpus
+from gpudoctor.facts.network import Network, RdmaPort
 from gpudoctor.facts.torch import TorchBuild
 from gpudoctor.reports.document import Document
 from gpudoctor.reports.summary import header, lines, short_gpu_name
@@ -65,3 +66,9 @@ def test_subjects_read_without_an_answer_have_no_lines(well: Document) -> None:
         for name in ("gpus", "topology", "driver", "torch", "torch_runtime", "libraries", "shm", "limits", "cpu")
     }
     assert list(lines(msgspec.structs.replace(well, snapshot=Snapshot(**empty)))) == []
+
+
+def test_ports_of_unknown_state_are_not_counted_as_down(well: Document) -> None:
+    network = Network(rdma_ports=(RdmaPort(device="mlx5_0", port=1),))
+    told = dict(lines(msgspec.structs.replace(well, snapshot=Snapshot(network=network))))
+    assert "RDMA" not in str(told)
