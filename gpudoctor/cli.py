@@ -27,8 +27,7 @@ EXIT_CODES = """exit codes:
   2  wrong usage
   3  could not check: nothing was read, or not what the policy requires
 """
-OPTIONS_NOTE = "`gpudoctor COMMAND --help` tells the options of each command.
-"
+OPTIONS_NOTE = "`gpudoctor COMMAND --help` tells the options of each command.\n"
 FAIL_ON = "exit 1 from this severity on (default: error)"
 
 
