@@ -50,6 +50,8 @@ _NO_NAMES = frozenset({"", "root", "nobody", "localhost", "localhost.localdomain
 """Of users and hosts: these name nobody."""
 _ALSO_WORDS = frozenset({"cuda", "cpu", "rocm", "mps", "torch", "nvidia", "data", "user", "users", "home", "host"})
 """As a user's name hidden in home folders alone: elsewhere it is a word that reports and settings need."""
+_ADDRESSES = re.compile(r"\.(network|environment|disks|exposure|kernel_log|errors|nccl_log|unread)\b")
+"""Subjects of a machine in which addresses stand. Elsewhere four numbers with dots are a version (cuDNN 9.19.0.56)."""
 _VERSIONS = re.compile(r"version|compiled|loaded|requires|cuda|release|wheels|files|installed|tags")
 """Fields in which four numbers with dots are no address."""
 
@@ -97,7 +99,7 @@ class _StandIns:
             for found in _UUID.findall(text):
                 self._uuid(found)
         for path, text in strings:
-            if not _VERSIONS.search(path):
+            if _ADDRESSES.match(path) and not _VERSIONS.search(path):
                 for found in (*_IPV4.findall(text), *_IPV6.findall(text)):
                     self._address(found)
         # The longest first: node1.example.org before node1.
