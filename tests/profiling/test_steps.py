@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpudoctor.profiling.agent.steps import FETCHES_WITHOUT_OPTIMIZER, Steps
+from gpudoctor.profiling.agent.steps import FETCHES_BEFORE_OPTIMIZER, FETCHES_WITHOUT_OPTIMIZER, Steps
 
 
 def _run(steps: Steps, calls: str) -> list[int]:
@@ -63,3 +63,30 @@ def test_an_optimizer_that_comes_late_takes_over_from_the_loader() -> None:
     _run(steps, "f" * 12)
     _run(steps, "1f")
     assert steps.loop == "optimizer"
+
+
+def test_batches_before_the_first_step_of_an_optimizer_are_gathered_gradients() -> None:
+    steps = Steps()
+    steps.optimizer_made()
+    assert _run(steps, ("f" * 32 + "1") * 2 + "f") == [33, 66]
+    assert (steps.loop, steps.accumulation) == ("optimizer", 32)
+
+
+def test_an_optimizer_that_never_steps_leaves_the_steps_to_the_loader() -> None:
+    steps = Steps()
+    steps.optimizer_made()
+    assert len(_run(steps, "f" * (FETCHES_BEFORE_OPTIMIZER + 3))) == 3
+    assert steps.guessed
+
+
+def test_backward_passes_count_where_there_is_neither_loader_nor_optimizer() -> None:
+    steps = Steps()
+    assert sum(steps.backward() for _ in range(FETCHES_WITHOUT_OPTIMIZER + 3)) == 3
+    assert (steps.loop, steps.guessed) == ("backward", True)
+
+
+def test_backward_passes_do_not_count_beside_a_loader_or_an_optimizer() -> None:
+    for calls in ("f", "1"):
+        steps = Steps()
+        _run(steps, calls)
+        assert not any(steps.backward() for _ in range(20))
