@@ -93,7 +93,8 @@ class Pause(Fact, frozen=True, kw_only=True):
     """All pauses of one kind after the warm-up, whether a trace was taken meanwhile or not."""
 
     kind: str
-    """`gc`, `save` (torch.save and kin), `compile` (torch.compile), `evaluation`."""
+    """`gc` (outside of the trace), `save` (torch.save and kin), `compile` (torch.compile), `evaluation`, `workers` (the
+    loader's are started at the beginning of an epoch)."""
     count: int = 0
     total_ms: float = 0.0
     longest_ms: float = 0.0
@@ -143,6 +144,9 @@ class Job(Fact, frozen=True, kw_only=True):
     """Median of them: the true step time."""
     step_times_ms: tuple[float, ...] = ()
     """Of the steps seen without a profiler, in order, at most 2,000 (evenly thinned): shows drift."""
+    cpu_wait_ms: float | None = None
+    """A traced step: how long the thread that trains was ready to run while others had the CPU. None where the
+    scheduler does not tell."""
     accumulation: float | None = None
     """Batches fetched in one training step."""
     samples_per_step: float | None = None

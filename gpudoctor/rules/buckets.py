@@ -227,11 +227,12 @@ def _syncs_each_pass(rank: Rank, passes: int) -> bool:
     ends = [start + duration for start, duration in zip(series.start_ns, series.duration_ns, strict=True)]
     breaks: dict[int, list[int]] = {}
     latest: int | None = None
+    first = series.step[0] if series.step else None  # its first break lies before the window
     for step, start, end in zip(series.step, series.start_ns, ends, strict=True):
         if latest is not None:
             breaks.setdefault(step, []).append(max(0, start - latest))
         latest = end if latest is None else max(latest, end)
-    tried = [sorted(own, reverse=True) for own in breaks.values()]
+    tried = [sorted(own, reverse=True) for step, own in breaks.items() if step != first or len(breaks) == 1]
     each = [own for own in tried if len(own) >= passes and own[passes - 1] >= NEXT_PASS * own[0] > 0]
     return bool(tried) and 2 * len(each) > len(tried)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gpudoctor.facts.run import Link, Rank
 from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
 from gpudoctor.rules import ranks
-from gpudoctor.rules.losses import Loss, lost, on_gpu, on_gpus, per_step_ms
+from gpudoctor.rules.losses import Loss, cpu_wait_share, lost, on_gpu, on_gpus, per_step_ms
 from gpudoctor.run import Run
 from gpudoctor.tables import gpus
 
@@ -42,10 +42,17 @@ DDP_NOTE = "PyTorch documentation, DistributedDataParallel; PyTorch DDP paper (V
 def exposed_communication(run: Run) -> Iterator[Evidence]:
     """At least 10 % of the step (an error from 30 %) is communication that no compute hides.
 
-    Waiting for a rank that another finding names (COM002, COM009, COM010) does not count: it is no transfer.
+    Waiting for a rank that another finding names (COM002, COM009, COM010) does not count: it is no transfer. Nor does
+    what a rank that waits for a CPU makes the others wait.
     """
     waits = _waits_for_a_named_rank(run)
-    loss = lost(run.ranks, lambda rank: _exposed(rank, waits.get(rank.rank, 0.0)), EXPOSED)
+
+    def share(rank: Rank) -> float | None:
+        others = max((cpu_wait_share(other) for other in run.ranks if other is not rank), default=0.0)
+        exposed = _exposed(rank, waits.get(rank.rank, 0.0))
+        return None if exposed is None else max(0.0, exposed - others)
+
+    loss = lost(run.ranks, share, EXPOSED)
     if loss is None:
         return
     rank = loss.ranks[0]

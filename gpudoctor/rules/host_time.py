@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gpudoctor.facts.job import Pause
 from gpudoctor.facts.run import CopyStats, Rank, SyncCall
 from gpudoctor.findings import Cost, Evidence, Fix, Rule, Severity, rule
-from gpudoctor.rules.losses import Loss, lost, ms, on_gpus, per_step_ms, share_of_window
+from gpudoctor.rules.losses import Loss, cpu_wait_share, lost, ms, on_gpus, per_step_ms, share_of_window
 from gpudoctor.rules.sizes import MIB, size
 from gpudoctor.run import Run
 
@@ -158,7 +158,8 @@ def host_stall(run: Run) -> Iterator[Evidence]:
     """In long gaps, at least 10 % of the step together, the device idles and no thread loads, waits or launches.
 
     Silent where the host is merely slow between launches (CPU001), and for what other findings name: garbage collection
-    (CPU004), checkpoints (CPU005), compilation (CPU006).
+    (CPU004), checkpoints (CPU005), compilation (CPU006), workers of the loader that start (DAT005), and other processes
+    that take the CPU meanwhile.
     """
     loss = lost(run.ranks, _stalling, STALL)
     if loss is None:
@@ -193,8 +194,8 @@ def _stalling(rank: Rank) -> float | None:
     if _saves(rank):
         return 0.0
     # Of a job on a GPU the trace itself tells whether a checkpoint lies in it.
-    kinds = ("gc", "compile", "evaluation") if rank.launches is not None else ("gc", "compile", "evaluation", "save")
-    explained = sum(_paused_share(rank, kind) for kind in kinds)
+    kinds = ("gc", "compile", "evaluation", "workers", *(() if rank.launches is not None else ("save",)))
+    explained = sum(_paused_share(rank, kind) for kind in kinds) + cpu_wait_share(rank)
     return max(0.0, min(share, rank.shares.host) - explained)
 
 
@@ -224,11 +225,14 @@ def _paused_share(rank: Rank, kind: str) -> float:
 def gc_pauses(run: Run) -> Iterator[Evidence]:
     """Garbage collection takes at least 3 % of the step.
 
-    Silent where the device hardly idles meanwhile: a host that is far ahead hides its pauses.
+    Silent where the device hardly idles meanwhile: a host that is far ahead hides its pauses. The longest one is left
+    out: once in a run nobody minds it.
     """
 
     def share(rank: Rank) -> float | None:
-        paused = _paused_share(rank, "gc")
+        pause = _pause(rank, "gc")
+        again = 1 - pause.longest_ms / pause.total_ms if pause and pause.total_ms else 0.0
+        paused = _paused_share(rank, "gc") * again
         return paused if rank.shares is None else min(paused, rank.shares.host + rank.shares.launch)
 
     loss = lost(run.ranks, share, GC_SHARE)

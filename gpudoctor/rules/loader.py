@@ -10,6 +10,7 @@ from gpudoctor.facts.run import CopyStats, Rank
 from gpudoctor.findings import Cost, Evidence, Fix, Rule, Severity, rule
 from gpudoctor.rules.losses import (
     Loss,
+    cpu_wait_share,
     cpus_a_rank,
     lost,
     ms,
@@ -48,10 +49,11 @@ CHEAPER = Fix(
 def dataloader_starvation(run: Run) -> Iterator[Evidence]:
     """The device idles for at least 10 % of the step (an error from 40 %) while the loop waits for the loader.
 
-    Silent where the wait is below half a millisecond a step, which handing over a ready batch costs anyway.
+    Silent where the wait is below half a millisecond a step, which handing over a ready batch costs anyway, where only
+    the first batch of each epoch is waited for (DAT005), and for as long as other processes had the CPU.
     """
     loss = _starved(run)
-    if loss is None:
+    if loss is None or _only_at_starts(loss.ranks[0]):
         return
     rank = loss.ranks[0]
     setup, workers = _loader(rank), _workers(rank)
@@ -89,7 +91,7 @@ def _starved(run: Run) -> Loss | None:
     def share(rank: Rank) -> float | None:
         if rank.shares is None or (rank.step_ms or math.inf) * rank.shares.loader < LEAST_WAIT_MS:
             return None if rank.shares is None else 0.0
-        return rank.shares.loader
+        return max(0.0, rank.shares.loader - cpu_wait_share(rank))
 
     return lost(run.ranks, share, STARVED)
 
@@ -108,10 +110,10 @@ def _workers(rank: Rank) -> int | None:
 
 
 def _fetches(rank: Rank) -> float:
-    """Batches a step."""
-    if rank.loader is not None and rank.steps:
-        return max(1.0, rank.loader.count / rank.steps)
-    return max(1.0, (rank.job.accumulation if rank.job else None) or 1.0)
+    """Batches a step; by the trace alone, the fetch that ends an epoch is one too."""
+    if rank.job is not None and rank.job.accumulation:
+        return max(1.0, rank.job.accumulation)
+    return max(1.0, rank.loader.count / rank.steps) if rank.loader is not None and rank.steps else 1.0
 
 
 def _batch_ms(rank: Rank) -> float | None:
@@ -288,7 +290,10 @@ def too_many_workers(run: Run) -> Iterator[Evidence]:
     "workers-restart",
     Severity.WARNING,
     why="at each epoch the workers are started anew, import everything again and fill their queues from nothing",
-    fix=Fix("keep the workers from epoch to epoch", "persistent_workers=True"),
+    fix=(
+        Fix("keep the workers from epoch to epoch", "persistent_workers=True"),
+        Fix("make the DataLoader once, before the loop over epochs"),
+    ),
     confirm="time the first batch of the second epoch",
     source="PyTorch documentation, torch.utils.data.DataLoader, persistent_workers; 10 % is our bound",
 )
@@ -298,17 +303,10 @@ def workers_restart(run: Run) -> Iterator[Evidence]:
     Silent with a single epoch, without workers, and where only making the first batch takes that long.
     """
     for rank in run.ranks[:1]:
-        setup, step = _loader(rank), (rank.job.timed_step_ms if rank.job else None) or rank.step_ms
-        if setup is None or setup.persistent_workers is not False or not setup.workers or setup.start_ms is None:
+        setup, found = _loader(rank), _restart(rank)
+        if setup is None or found is None:
             return
-        if setup.epochs < 2 or not step:
-            return
-        # The last epoch may have been cut short: dividing by one less errs on the long side.
-        steps = setup.batches / (setup.epochs - 1) / _fetches(rank)
-        start = setup.start_ms - (setup.batch_ms or 0.0)
-        share = start / (start + steps * step) if start > 0 else 0.0
-        if share < RESTART_SHARE:
-            return
+        start, steps, step, share = found
         yield Evidence(
             where=setup.created_at or "",
             what="start of the workers",
@@ -316,6 +314,28 @@ def workers_restart(run: Run) -> Iterator[Evidence]:
             wanted="once",
             cost=Cost(share_of_step=share, step_ms_now=step + start / max(steps, 1.0), step_ms_at_best=step),
         )
+
+
+def _restart(rank: Rank) -> tuple[float, float, float, float] | None:
+    """Milliseconds to start the workers, steps an epoch, milliseconds a step without the start, share of the start."""
+    setup, step = _loader(rank), (rank.job.timed_step_ms if rank.job else None) or rank.step_ms
+    if setup is None or setup.persistent_workers is not False or not setup.workers or setup.start_ms is None:
+        return None
+    if setup.epochs < 2 or not step:
+        return None
+    # The last epoch may have been cut short: dividing by one less errs on the long side.
+    steps = setup.batches / (setup.epochs - 1) / _fetches(rank)
+    start = setup.start_ms - (setup.batch_ms or 0.0)
+    share = start / (start + steps * step) if start > 0 else 0.0
+    return (start, steps, step, share) if share >= RESTART_SHARE else None
+
+
+def _only_at_starts(rank: Rank) -> bool:
+    """The workers start anew each epoch, and once they run their batches are ready in time."""
+    setup = _loader(rank)
+    if setup is None or setup.wait_ms is None or _restart(rank) is None or not rank.step_ms:
+        return False
+    return setup.wait_ms * _fetches(rank) < STARVED * rank.step_ms
 
 
 @rule(

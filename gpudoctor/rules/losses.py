@@ -32,6 +32,15 @@ def share_of_window(rank: Rank, duration_ns: float) -> float | None:
     return min(1.0, duration_ns / (rank.window_ns[1] - rank.window_ns[0]))
 
 
+def cpu_wait_share(rank: Rank) -> float:
+    """Share of the traced steps in which other processes had the CPU that the training thread was ready for.
+
+    It lies anywhere in the step. What a rule blames on the host must be more than that; 0 where it is not known.
+    """
+    waited, step = rank.job.cpu_wait_ms if rank.job else None, rank.traced_step_ms or rank.step_ms
+    return min(1.0, waited / step) if waited and step else 0.0
+
+
 def cpus_a_rank(run: Run, rank: Rank) -> float | None:
     """CPUs the job may use on this rank's host, divided among the ranks there; None where they were not read."""
     usable = run.machine.cpu.usable if run.machine.cpu else None

@@ -38,7 +38,8 @@ def straggler_rank(run: Run) -> Iterator[Evidence]:
     """One rank comes last in at least 60 % of the collectives at which others wait, and they wait 5 % of the step.
 
     Silent where its kernels explain it (COM009, COM010), where it waits for the others just as long (jitter, no
-    culprit), and where it did nothing before that would have made it late.
+    culprit), where other processes took its CPU for as long, and where it did nothing before that would have made it
+    late.
     """
     for arrival in _late(run):
         step_ms = run.step_ms or 0.0
@@ -66,12 +67,19 @@ def _late(run: Run) -> list[Arrival]:
     if not run.step_ms:
         return []
     paces = {pace.rank: pace for pace in run.paces}
-    return [arrival for arrival in run.arrivals if _is_late(arrival, run.step_ms, paces.get(arrival.rank))]
+    taken = {rank.rank: rank.job.cpu_wait_ms or 0.0 for rank in run.ranks if rank.job}
+    return [
+        arrival
+        for arrival in run.arrivals
+        if _is_late(arrival, run.step_ms, paces.get(arrival.rank), taken.get(arrival.rank, 0.0))
+    ]
 
 
-def _is_late(arrival: Arrival, step_ms: float, pace: Pace | None) -> bool:
+def _is_late(arrival: Arrival, step_ms: float, pace: Pace | None, taken_ms: float) -> bool:
+    """`taken_ms` a step it was ready to run and had no CPU: once for this rank, once for that."""
     met = arrival.contested or arrival.matched
-    if not met or arrival.last < LAST * met or arrival.caused_ms - arrival.wait_ms < WAIT_SHARE * step_ms:
+    own_ms = arrival.caused_ms - arrival.wait_ms - taken_ms
+    if not met or arrival.last < LAST * met or own_ms < WAIT_SHARE * step_ms:
         return False
     by_kernels = pace is not None and pace.excess_ms >= EXPLAINED * arrival.caused_ms
     return not by_kernels and sum(arrival.extra_ms.values()) >= EXPLAINED * arrival.caused_ms

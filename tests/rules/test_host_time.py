@@ -112,8 +112,24 @@ def _paused(kind: str, per_step_ms: float, count: int = 2) -> Job:
 def test_garbage_collection_the_agent_recorded_takes_the_place_of_the_stall() -> None:
     run = _run(STALLED, gaps=GAPS, job=_paused("gc", 38.0))
     (found,) = host_time.gc_pauses.judge(run)
-    assert found.seen == "38% of the step, 38 of 100 ms; 2 collections, the longest 50 ms"
+    assert found.seen == "36% of the step, 35.9 of 100 ms; 2 collections, the longest 50 ms"
     assert not list(host_time.host_stall.judge(run))
+
+
+def test_one_long_collection_in_a_run_is_nobody_s_loss() -> None:
+    pause = Pause(kind="gc", count=30, total_ms=930.0, longest_ms=900.0, per_step_ms=46.0)
+    run = _run(STALLED, job=Job(timed_step_ms=100.0, pauses=(pause,)))
+    assert not list(host_time.gc_pauses.judge(run))
+
+
+def test_time_in_which_others_had_the_cpu_is_no_stall_of_the_host() -> None:
+    assert list(host_time.host_stall.judge(_run(STALLED, gaps=GAPS, job=Job(timed_step_ms=100.0, cpu_wait_ms=5.0))))
+    taken = _run(STALLED, gaps=GAPS, job=Job(timed_step_ms=100.0, cpu_wait_ms=32.0))
+    assert not list(host_time.host_stall.judge(taken))
+
+
+def test_workers_that_start_are_told_by_their_own_finding() -> None:
+    assert not list(host_time.host_stall.judge(_run(STALLED, gaps=GAPS, job=_paused("workers", 35.0))))
 
 
 def test_garbage_collection_behind_a_full_queue_costs_nothing() -> None:

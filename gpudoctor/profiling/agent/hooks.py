@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import os
@@ -26,6 +27,8 @@ def install(session: Session) -> None:
     from torch.utils.data._utils import fetch
 
     optimizer.register_optimizer_step_post_hook(lambda stepped, args, kwargs: session.optimizer_stepped(stepped))
+    _wrap(optimizer.Optimizer, "__init__", functools.partial(_made, session.optimizer_made))
+    _wrap(torch.autograd, "backward", functools.partial(_backward, session))
     _wrap(dataloader._BaseDataLoaderIter, "__next__", functools.partial(_next, session))
     _wrap(dataloader._BaseDataLoaderIter, "__init__", functools.partial(_iterator_made, session))
     _wrap(dataloader.DataLoader, "__init__", functools.partial(_loader_made, session))
@@ -43,6 +46,7 @@ def install(session: Session) -> None:
     threading.excepthook = _threads_hook(session, threading.excepthook)
     sys.excepthook = _exception_hook(session, sys.excepthook)
     os.register_at_fork(after_in_child=session.forked)
+    atexit.register(session.ends_by_itself)
 
 
 def remove() -> None:
@@ -61,6 +65,11 @@ def _wrap(owner: Any, name: str, hook: Callable[..., Any]) -> None:
 
     setattr(owner, name, wrapped)
     _patched.append((owner, name, original))
+
+
+def _backward(session: Session, original: Any, *args: Any, **kwargs: Any) -> Any:
+    session.backward_begins()
+    return original(*args, **kwargs)
 
 
 def _next(session: Session, original: Any, iterator: Any) -> Any:
@@ -83,7 +92,10 @@ def _loader_made(session: Session, original: Any, loader: Any, *args: Any, **kwa
 
 def _iteration_begins(session: Session, original: Any, loader: Any) -> Any:
     session.iteration_begins(loader)
-    return original(loader)
+    start = time.perf_counter()
+    iterator = original(loader)
+    session.iteration_began(loader, time.perf_counter() - start)
+    return iterator
 
 
 def _fetch(session: Session, original: Any, fetcher: Any, index: Any) -> Any:

@@ -37,8 +37,17 @@ class Pause:
         }
 
 
+def cpu_wait_s() -> Optional[float]:
+    """How long this thread has been ready to run while others had the CPU; None where the system does not tell."""
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 class Loader:
-    """One DataLoader of the job."""
+    """One DataLoader of the job; those that one line makes anew for each epoch count as one."""
 
     def __init__(self, loader: Any, created_at: Optional[str]) -> None:
         self.setup = {
@@ -52,6 +61,7 @@ class Loader:
             "sampler": type(loader.sampler).__name__,
             "created_at": created_at,
         }
+        self.length = _length(loader.dataset)
         self.batches = 0
         self.epochs = 0
         self.waits_s: List[float] = []
@@ -62,6 +72,10 @@ class Loader:
         self.batch_bytes: Optional[int] = None
         self.samples: Optional[int] = None
         self.tokens: Optional[int] = None
+
+    def is_like(self, other: "Loader") -> bool:
+        """Made at the same line, over as much data."""
+        return self.setup == other.setup and self.length == other.length and self.setup["created_at"] is not None
 
     def as_json(self) -> Dict[str, Any]:
         walls, cpus, reads = zip(*self.costs) if self.costs else ((), (), ())
@@ -100,6 +114,13 @@ def _tensors(value: Any, depth: int = 3) -> Any:
     elif depth and isinstance(value, (list, tuple)):
         for item in value[:8]:
             yield from _tensors(item, depth - 1)
+
+
+def _length(dataset: Any) -> Optional[int]:
+    try:
+        return len(dataset)
+    except Exception:  # a dataset's own code: it may do anything
+        return None
 
 
 def _is_iterable(dataset: Any) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, cast
 
 from . import hooks, setup
 from .phases import DONE, SYNC_CALLS, TIMING, TRACING, WARM_UP, Phases
-from .record import MOST_TIMES, Loader, Pause, look_at_batch
+from .record import MOST_TIMES, Loader, Pause, cpu_wait_s, look_at_batch
 from .steps import Steps
 
 PROGRESS_EVERY_S = 0.2
@@ -91,6 +91,11 @@ class Session:
         self.trace: Optional[str] = None
         self.raised_text: Optional[str] = None
         self.gc_began_s = 0.0
+        self.group: Optional[Tuple[int, int]] = None
+        self.parallel: Optional[Dict[str, Any]] = None
+        self.cpu_wait_began_s: Optional[float] = None
+        self.cpu_wait_ms: Optional[float] = None
+        self.steps_watched = 0
         self.progress: Optional[int] = None
         self.progress_s = 0.0
         self.worker_lines = 0
@@ -107,9 +112,12 @@ class Session:
 
     def identity(self) -> Dict[str, Any]:
         """The process group's ranks where there is one: some launchers set no variables for the first process."""
-        distributed = sys.modules["torch"].distributed
-        if distributed.is_available() and distributed.is_initialized():
-            rank, world_size = distributed.get_rank(), distributed.get_world_size()
+        if self._grouped():
+            distributed = sys.modules["torch"].distributed
+            self.group = (distributed.get_rank(), distributed.get_world_size())
+        if self.group is not None:
+            # It stays this rank when the job has destroyed the group at its end.
+            rank, world_size = self.group
         else:
             rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         local_rank = os.environ.get("LOCAL_RANK")
@@ -120,6 +128,12 @@ class Session:
             "pid": os.getpid(),
             "host": socket.gethostname(),
         }
+
+    @staticmethod
+    def _grouped() -> bool:
+        """False again where the job has destroyed its process group, as many do at their end."""
+        distributed = sys.modules["torch"].distributed
+        return bool(distributed.is_available() and distributed.is_initialized())
 
     @staticmethod
     def _cuda() -> bool:
@@ -133,6 +147,8 @@ class Session:
         """A post-step hook: the boundary is armed here, and closed at the next fetch."""
         if self.thread is None:
             self.thread = threading.get_ident()
+        if self.steps.guessed and self.phases.phase in (WARM_UP, TIMING):
+            self._count_anew()
         self.optimizers.setdefault(id(optimizer), optimizer)
         self.stepped_since_update = True
         if self.gradients_bytes is None and self.phases.phase == TIMING:
@@ -140,6 +156,17 @@ class Session:
             self.gradients_bytes = sum(setup._bytes(p.grad) for p in params if p.grad is not None)
         engine = "deepspeed" if "deepspeed" in sys.modules and not isinstance(optimizer, _torch_optimizer()) else None
         if self.steps.optimizer_step(id(optimizer), engine or "optimizer"):
+            self._step_ended()
+
+    @_guarded
+    def optimizer_made(self, optimizer: Any) -> None:
+        """An optimizer was constructed."""
+        self.steps.optimizer_made()
+
+    @_guarded
+    def backward_begins(self) -> None:
+        """`loss.backward()` is about to run."""
+        if self.steps.backward():
             self._step_ended()
 
     @_guarded
@@ -175,7 +202,8 @@ class Session:
     @_guarded
     def loader_made(self, loader: Any, where: Optional[str]) -> None:
         """A DataLoader was constructed."""
-        self.loaders[id(loader)] = Loader(loader, where)
+        made = Loader(loader, where)
+        self.loaders[id(loader)] = next((known for known in self.loaders.values() if known.is_like(made)), made)
 
     @_guarded
     def iteration_begins(self, loader: Any) -> None:
@@ -184,6 +212,12 @@ class Session:
         if known is not None:
             known.epochs += 1
             known.started_s = time.perf_counter()
+
+    @_guarded
+    def iteration_began(self, loader: Any, duration_s: float) -> None:
+        """`iter(loader)` has returned: its workers have been started."""
+        if loader.num_workers and self.phases.phase != WARM_UP and not _in_worker():
+            self.pauses.setdefault("workers", Pause()).add(duration_s)
 
     @_guarded
     def iterator_made(self, iterator: Any, loader: Any) -> None:
@@ -244,7 +278,7 @@ class Session:
         """A callback of the gc module."""
         if phase == "start":
             self.gc_began_s = time.perf_counter()
-        elif self.phases.phase != WARM_UP:
+        elif self.phases.phase not in (WARM_UP, TRACING):  # the profiler's own objects are much to walk
             self.pauses.setdefault("gc", Pause()).add(time.perf_counter() - self.gc_began_s)
 
     @_guarded
@@ -269,7 +303,24 @@ class Session:
         except Exception as failed:
             self.switch_off(failed)
 
+    @_guarded
+    def ends_by_itself(self) -> None:
+        """The process ends, perhaps before all was seen: a trace that is still open keeps the steps it has."""
+        if self.profiler is not None:
+            _quietly(self.profiler.stop)
+            self.profiler = None
+        if self.steps.count:
+            self.write()
+
     # Steps and phases
+
+    def _count_anew(self) -> None:
+        """What was counted before the first optimizer stepped was an evaluation, or gradients being gathered."""
+        self.steps = Steps()
+        self.phases = Phases(self.config["wait"], self.config["steps"])
+        self.times_ms = []
+        self.last_step_s = None
+        self.steps_watched = 0
 
     def _step_ended(self) -> None:
         now = time.perf_counter()
@@ -279,7 +330,10 @@ class Session:
             self.times_ms.append((now - self.last_step_s) * 1e3)
         before = self.phases.phase
         if before == TRACING and self.profiler is not None:
+            self._watch_cpu(count)
             _quietly(self.profiler.step)
+        if before not in (WARM_UP, TRACING):
+            self.steps_watched += 1
         if before == WARM_UP and count == 1:
             self.phases.margin = self._margin()
         phase = self.phases.step(count, now, self._agreed(before), self.identity()["rank"] == 0 or self._alone())
@@ -349,6 +403,15 @@ class Session:
         elif phase == TRACING:
             self.profiler = None
 
+    def _watch_cpu(self, count: int) -> None:
+        """How much of the traced steps other processes took from the thread that trains."""
+        left = self.phases.trace_until - count
+        if left == self.config["steps"]:
+            self.cpu_wait_began_s = cpu_wait_s()
+        elif left == 0 and self.cpu_wait_began_s is not None:
+            waited_s = (cpu_wait_s() or 0.0) - self.cpu_wait_began_s
+            self.cpu_wait_ms = max(0.0, waited_s) * 1e3 / self.config["steps"]
+
     def _drain(self) -> None:
         """Wait for the device, so that the timing window holds whole steps of it: hosts run ahead."""
         if self._cuda():
@@ -378,8 +441,7 @@ class Session:
 
     def _can_look_for_syncs(self) -> bool:
         """Not with gloo, whose own threads copy from the GPU: torch then warns past Python, on the job's stderr."""
-        distributed = sys.modules["torch"].distributed
-        gloo = distributed.is_available() and distributed.is_initialized() and "gloo" in str(distributed.get_backend())
+        gloo = self._grouped() and "gloo" in str(sys.modules["torch"].distributed.get_backend())
         return self._cuda() and not gloo
 
     def _watch_warnings(self) -> None:
@@ -456,9 +518,12 @@ class Session:
         params = setup.parameters(optimizers)
         count = self.steps.count
         traced = self.phases.phase in (TRACING, DONE)
+        if (traced or self.raised_text) and (self._grouped() or self.parallel is None):
+            self.parallel = setup.parallel(self.ddp, self.data_parallel, params)
         fetches = self.steps.accumulation
-        samples = [loader.samples for loader in self.loaders.values() if loader.samples and loader.batches > 2]
-        tokens = [loader.tokens for loader in self.loaders.values() if loader.tokens and loader.batches > 2]
+        loaders = list({id(loader): loader for loader in self.loaders.values() if loader.batches}.values())
+        samples = [loader.samples for loader in loaders if loader.samples and loader.batches > 2]
+        tokens = [loader.tokens for loader in loaders if loader.tokens and loader.batches > 2]
         timed = self.phases.timed_until - self.phases.timed_from
         return {
             "agent_error": self.error,
@@ -475,12 +540,13 @@ class Session:
             "profiler_busy": self.profiler_busy,
             "compiled": setup.graphs_compiled() is not None,
             "recompiles": self.recompiles,
-            "loaders": [loader.as_json() for loader in self.loaders.values() if loader.batches],
+            "loaders": [loader.as_json() for loader in loaders],
             "optimizers": setup.optimizers(optimizers, self.steps.optimizer_steps, count),
-            "parallel": setup.parallel(self.ddp, self.data_parallel, params) if traced or self.raised_text else None,
+            "parallel": self.parallel,
             "precision": setup.precision(params, self.autocast, self.scaler),
             "memory": setup.memory(params, self.gradients_bytes, optimizers),
-            "pauses": [pause.as_json(kind, self._steps_watched()) for kind, pause in self.pauses.items()],
+            "cpu_wait_ms": self.cpu_wait_ms,
+            "pauses": [pause.as_json(kind, self._steps_watched(kind)) for kind, pause in self.pauses.items()],
             "syncs": [
                 {"where": where, "count": times, "operator": operator}
                 for (where, operator), times in self.sync_places.most_common(20)
@@ -488,8 +554,10 @@ class Session:
             "empty_cache_calls": self.empty_cache_calls,
         }
 
-    def _steps_watched(self) -> int:
-        """Steps in which pauses were recorded: all after the warm-up."""
+    def _steps_watched(self, kind: str) -> int:
+        """Steps in which pauses of the kind were recorded: all after the warm-up."""
+        if kind == "gc":
+            return max(1, self.steps_watched)
         return max(1, self.steps.count - self.phases.timed_from) if self.phases.phase != WARM_UP else 1
 
 
