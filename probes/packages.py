@@ -6,18 +6,14 @@ import os
 import re
 import shlex
 import signal
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpudoctor.facts.packages import Package, Packages
 from gpudoctor.probes import extensions
+from gpudoctor.probes.distributions import Distribution, find
 from gpudoctor.probes.extensions import EXTENSIONS, Ending
 from gpudoctor.probes.interpreter import Interpreter, examine
 from gpudoctor.probes.system import NotRead, System
-
-if TYPE_CHECKING:
-    import importlib.metadata
 
 OTHERS = ("numpy", "nvidia-dali-cuda110", "nvidia-dali-cuda120", "nvidia-dali-cuda130", "triton")
 """Known for their version alone."""
@@ -28,28 +24,11 @@ CUDA = re.compile(r"^cuda\b[^=]*= *['\"]([\d.]+)['\"]", re.MULTILINE)
 """Of torch/version.py."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """An installed distribution, and the folder it lies in."""
-
-    metadata: importlib.metadata.Distribution
-    version: str
-    folder: Path
-
-    def requirement(self, name: str, interpreter: Interpreter) -> str | None:
-        """The versions its metadata allow of a package, such as `==2.9.1`; None where they do not name it."""
-        wanted = re.compile(rf"{name}\s*(?:\[[^]]*\])?\s*\(?(?P<versions>[<>=!~][^;)]*|)\)?\s*(?:;(?P<marker>.*))?$")
-        matches = (wanted.match(line.strip()) for line in self.metadata.requires or ())
-        versions = [match["versions"].strip() for match in matches if match and _applies(match["marker"], interpreter)]
-        return ",".join(filter(None, versions)) if versions else None
-
-
 def read(system: System) -> Packages:
     """What is installed for the interpreter under examination; first on its path wins, as in an import."""
     interpreter = examine(system)
-    path = [str(system.path(entry)) for entry in interpreter.path]
-    installed = {name: found for name in NAMES if (found := _find(name, path)) is not None}
-    torch = _find("torch", path)
+    installed = find((*NAMES, "torch"), (system.path(entry) for entry in interpreter.path))
+    torch = installed.pop("torch", None)
     unread: dict[str, str] = {}
     files = _compiled(installed, interpreter, torch)
     endings: dict[str, Ending] = {}
@@ -70,29 +49,12 @@ def read(system: System) -> Packages:
     )
 
 
-def _find(name: str, path: list[str]) -> Found | None:
-    """Of several in one folder (stale leftovers of an upgrade) the one written last."""
-    found: list[tuple[float, Found]] = []
-    import importlib.metadata  # here, in the probe's own process: it costs a tenth of a quick check
-
-    for metadata in importlib.metadata.distributions(name=name, path=path):
-        folder = Path(str(metadata.locate_file("")))
-        if found and folder != found[0][1].folder:
-            break
-        try:
-            version = metadata.version
-            written = _written(metadata)
-        except Exception:  # noqa: S112 - without a version, without METADATA, not text: what a broken install leaves
-            continue
-        if version:
-            found.append((written, Found(metadata, version, folder)))
-    return max(found, key=lambda entry: entry[0])[1] if found else None
-
-
-def _written(metadata: importlib.metadata.Distribution) -> float:
-    # Every installed distribution is a PathDistribution, whose folder has no public name.
-    folder = getattr(metadata, "_path", None)
-    return os.stat(folder).st_mtime if folder is not None else 0.0  # noqa: PTH116 - may be a zip's path
+def requirement(distribution: Distribution, name: str, interpreter: Interpreter) -> str | None:
+    """The versions its metadata allow of a package, such as `==2.9.1`; None where they do not name it."""
+    wanted = re.compile(rf"{name}\s*(?:\[[^]]*\])?\s*\(?(?P<versions>[<>=!~][^;)]*|)\)?\s*(?:;(?P<marker>.*))?$")
+    matches = (wanted.match(line) for line in distribution.all_of("Requires-Dist"))
+    versions = [match["versions"].strip() for match in matches if match and _applies(match["marker"], interpreter)]
+    return ",".join(filter(None, versions)) if versions else None
 
 
 def _applies(marker: str | None, interpreter: Interpreter) -> bool:
@@ -108,7 +70,9 @@ def _applies(marker: str | None, interpreter: Interpreter) -> bool:
         return False
 
 
-def _compiled(installed: dict[str, Found], interpreter: Interpreter, torch: Found | None) -> dict[str, list[str]]:
+def _compiled(
+    installed: dict[str, Distribution], interpreter: Interpreter, torch: Distribution | None
+) -> dict[str, list[str]]:
     known = {name: found for name, found in installed.items() if name in EXTENSIONS}
     if not known or interpreter.platform != "linux":
         return {}
@@ -118,7 +82,7 @@ def _compiled(installed: dict[str, Found], interpreter: Interpreter, torch: Foun
     }
 
 
-def _torch_cuda(torch: Found) -> str | None:
+def _torch_cuda(torch: Distribution) -> str | None:
     match = CUDA.search(_text(torch.folder / "torch" / "version.py"))
     return match.group(1) if match else None
 
@@ -126,8 +90,8 @@ def _torch_cuda(torch: Found) -> str | None:
 def _trial(
     system: System,
     interpreter: Interpreter,
-    torch: Found | None,
-    installed: dict[str, Found],
+    torch: Distribution | None,
+    installed: dict[str, Distribution],
     files: dict[str, list[str]],
 ) -> dict[str, Ending]:
     """Of every package that holds code for torch; nothing is run where none is installed."""
@@ -144,14 +108,16 @@ def _trial(
     return extensions.load(system, interpreter, torch.folder / "torch", held, modules)
 
 
-def _package(name: str, found: Found, interpreter: Interpreter, compiled: bool, ending: Ending | None) -> Package:
+def _package(
+    name: str, found: Distribution, interpreter: Interpreter, compiled: bool, ending: Ending | None
+) -> Package:
     # A trial that ran out of time tells nothing.
     tried = ending is not None and ending.signal != signal.SIGALRM
     return Package(
         name=name,
         version=found.version,
-        requires_torch=found.requirement("torch", interpreter),
-        requires_python=found.metadata.metadata["Requires-Python"] or None,
+        requires_torch=requirement(found, "torch", interpreter),
+        requires_python=found.header("Requires-Python") or None,
         compiled=compiled,
         imported=(ending == Ending()) if tried else None,
         import_error=ending.error if tried and ending else None,
@@ -160,7 +126,7 @@ def _package(name: str, found: Found, interpreter: Interpreter, compiled: bool, 
     )
 
 
-def _tag(name: str, found: Found) -> str | None:
+def _tag(name: str, found: Distribution) -> str | None:
     """The metadata of wheels on PyPI leave it out; their version.py has it."""
     texts = (found.version.partition("+")[2], _text(found.folder / name.replace("-", "_") / "version.py"))
     local = texts[0] or "".join(
@@ -170,8 +136,8 @@ def _tag(name: str, found: Found) -> str | None:
     return match.group(1) if match else None
 
 
-def _torch_requires(torch: Found, interpreter: Interpreter) -> dict[str, str]:
-    triton = torch.requirement("triton", interpreter)
+def _torch_requires(torch: Distribution, interpreter: Interpreter) -> dict[str, str]:
+    triton = requirement(torch, "triton", interpreter)
     return {"triton": triton} if triton else {}
 
 
