@@ -7,8 +7,8 @@ from torch.utils.data import DataLoader, TensorDataset
 ACCUMULATION = 4
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(16384, 64), torch.randn(16384, 1))
-loader = DataLoader(data, batch_size=64)
-model = nn.Sequential(nn.Linear(64, 768), nn.ReLU(), nn.Linear(768, 768), nn.ReLU(), nn.Linear(768, 1))
+loader = DataLoader(data, batch_size=16)
+model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for batch, (x, y) in enumerate(loader):
     loss = (model(x) - y).square().mean() / ACCUMULATION

@@ -8,7 +8,7 @@ data = TensorDataset(torch.randn(8192, 256), torch.randn(8192, 8))
 weights = [torch.randn(256, 1024) * 0.05, torch.randn(1024, 1024) * 0.03, torch.randn(1024, 8) * 0.03]
 for weight in weights:
     weight.requires_grad_()
-for step, (x, y) in enumerate(DataLoader(data, batch_size=64)):
+for step, (x, y) in enumerate(DataLoader(data, batch_size=32)):
     hidden = torch.relu(torch.relu(x @ weights[0]) @ weights[1])
     loss = (hidden @ weights[2] - y).square().mean()
     gradients = torch.autograd.grad(loss, weights)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 @dataclass
 class TrainingArguments:
-    per_device_train_batch_size: int = 16
+    per_device_train_batch_size: int = 8
     max_steps: int = 60
     learning_rate: float = 1e-3
 
@@ -26,11 +26,11 @@ class TrainerCallback:
 class TrackingCallback(TrainerCallback):
     def on_step_end(self, args, state, **kwargs):
         state["log"].append(kwargs["loss"].item())
-        time.sleep(0.04)  # the answer of a server
+        time.sleep(0.12)  # the answer of a server
 
 
 class Model(nn.Module):
-    def __init__(self, vocabulary=512, width=128):
+    def __init__(self, vocabulary=512, width=64):
         super().__init__()
         self.embed = nn.Embedding(vocabulary, width)
         self.block = nn.TransformerEncoderLayer(width, 4, 2 * width, batch_first=True)

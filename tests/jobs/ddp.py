@@ -38,7 +38,7 @@ for step in range(60):
     for _ in range(microsteps):
         x = torch.randn(batch, width)
         if fault == "straggler" and rank == 1:
-            time.sleep(0.05)
+            time.sleep(0.2)
         loss = model(x).square().mean()
         loss.backward()
     optimizer.step()

@@ -9,7 +9,7 @@ data = TensorDataset(torch.randn(4096, 128), torch.randn(4096, 1))
 model = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=5)
-for step, (x, y) in enumerate(DataLoader(data, batch_size=64)):
+for step, (x, y) in enumerate(DataLoader(data, batch_size=32)):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = (model(x).float() - y).square().mean()
     if step % 7 == 3:

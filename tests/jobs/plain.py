@@ -5,9 +5,13 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
-data = TensorDataset(torch.randn(4096, 64), torch.randint(0, 10, (4096,)))
-loader = DataLoader(data, batch_size=64, shuffle=True)
-model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+data = TensorDataset(torch.randn(2048, 64), torch.randint(0, 10, (2048,)))
+loader = DataLoader(data, batch_size=32, shuffle=True)
+model = nn.Sequential(
+    nn.Linear(64, 1024),
+    *(layer for _ in range(3) for layer in (nn.ReLU(), nn.Linear(1024, 1024))),
+    nn.Linear(1024, 10),
+)
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 

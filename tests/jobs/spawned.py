@@ -18,7 +18,7 @@ def train(rank, world_size, port):
     model = DistributedDataParallel(model, find_unused_parameters=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(60):
-        loss = model(torch.randn(256, 64)).square().mean()
+        loss = model(torch.randn(2048, 64)).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -8,8 +8,8 @@ from torch.utils.data import DataLoader, TensorDataset, random_split
 class Trainer:
     def __init__(self, model, train, valid, optimizer, scheduler, every=12):
         self.model, self.optimizer, self.scheduler, self.every = model, optimizer, scheduler, every
-        self.train_loader = DataLoader(train, batch_size=64, shuffle=True, drop_last=True)
-        self.valid_loader = DataLoader(valid, batch_size=64)
+        self.train_loader = DataLoader(train, batch_size=32, shuffle=True, drop_last=True)
+        self.valid_loader = DataLoader(valid, batch_size=32)
         self.step = 0
 
     def fit(self, epochs):

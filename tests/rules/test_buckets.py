@@ -116,6 +116,11 @@ def test_an_exchange_in_each_of_several_passes_is_wasted() -> None:
     assert found.cost.share_of_step == pytest.approx(0.3)
 
 
+def test_two_steps_of_one_bucket_a_pass_are_enough_to_tell() -> None:
+    run = _run(((20, 45, 70, 95),) * 2, forwards=12)
+    assert list(buckets.all_reduce_every_microstep.judge(run))
+
+
 def test_an_exchange_in_the_last_pass_alone_is_right() -> None:
     assert not list(buckets.all_reduce_every_microstep.judge(_run(LAST_PASS, forwards=12)))
 

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from gpudoctor.facts.job import Job
 from gpudoctor.facts.run import Arrival, Collectives, LaunchStats, Link, Rank, StepShares
 from gpudoctor.findings import Severity
 from gpudoctor.rules import communication
@@ -65,6 +66,14 @@ def test_waiting_for_a_rank_that_is_named_is_no_transfer() -> None:
     run = msgspec.structs.replace(_run(), arrivals=arrivals)
     (found,) = communication.exposed_communication.judge(run)
     assert found.where == "rank 1"  # the other one only waits
+
+
+def test_waiting_for_a_rank_whose_cpu_others_take_is_no_transfer() -> None:
+    run = _run(device="cpu", backend="gloo")
+    one, other = run.ranks
+    taken = msgspec.structs.replace(other, job=Job(cpu_wait_ms=35.0))
+    (found,) = communication.exposed_communication.judge(msgspec.structs.replace(run, ranks=(one, taken)))
+    assert found.where == "rank 1"  # rank 0 waits for it
 
 
 def _link(speed: float | None, group: str = "0", first: int = 0, large: int = 20, transfer_ms: float = 20.0) -> Link:

@@ -128,6 +128,18 @@ def test_workers_that_restart_each_short_epoch_are_told() -> None:
     assert found.cost.step_ms_now == pytest.approx(500.0)
 
 
+def test_batches_that_are_late_at_the_start_of_an_epoch_alone_need_no_more_workers() -> None:
+    setup: dict[str, Any] = {"workers": 4, "persistent_workers": False, "epochs": 5, "batches": 40, "start_ms": 3000.0}
+    assert not list(loader.dataloader_starvation.judge(_run(**setup, wait_ms=1.0)))
+    assert list(loader.dataloader_starvation.judge(_run(**setup, wait_ms=90.0)))
+
+
+def test_a_loop_that_waits_for_a_cpu_does_not_wait_for_batches() -> None:
+    run = _run()
+    taken = msgspec.structs.replace(run.ranks[0], job=Job(cpu_wait_ms=160.0))  # of 162 ms in the loader
+    assert not list(loader.dataloader_starvation.judge(msgspec.structs.replace(run, ranks=(taken,))))
+
+
 @pytest.mark.parametrize(
     "other",
     [{"epochs": 1}, {"persistent_workers": True}, {"batches": 4000}, {"batch_ms": 2990.0}, {"workers": 0}],

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from gpudoctor.facts.job import Job
 from gpudoctor.facts.run import Arrival, Collectives, LaunchStats, Pace, Rank
 from gpudoctor.rules import ranks
 from gpudoctor.run import Run
@@ -42,6 +43,13 @@ def test_the_straggler_is_named_with_what_it_does() -> None:
 )
 def test_jitter_makes_no_straggler(late: Arrival) -> None:
     assert not list(ranks.straggler_rank.judge(msgspec.structs.replace(_run(), arrivals=(WAITS, late))))
+
+
+def test_a_rank_whose_cpu_others_take_is_no_straggler() -> None:
+    one, other = _run().ranks
+    taken = msgspec.structs.replace(other, job=Job(cpu_wait_ms=16.0))
+    run = msgspec.structs.replace(_run(), ranks=(one, taken), arrivals=(WAITS, LATE))
+    assert not list(ranks.straggler_rank.judge(run))
 
 
 SLOW = Pace(rank=1, slowdown=1.3, alike=1.0, work=1.0, kernels=1.0, excess_ms=20.0)

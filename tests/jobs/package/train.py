@@ -8,10 +8,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from .model import build
 
 torch.manual_seed(0)
-cache = [{"index": index, "tags": [str(index)]} for index in range(30_000)]  # what the collector walks each time
+cache = [{"index": index, "tags": [str(index)]} for index in range(20_000)]  # what the collector walks each time
 model = build()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-loader = DataLoader(TensorDataset(torch.randn(4096, 32), torch.randn(4096, 1)), batch_size=32)
+loader = DataLoader(TensorDataset(torch.randn(1280, 32), torch.randn(1280, 1)), batch_size=32)
 for step, (x, y) in enumerate(loader):
     loss = (model(x) - y).square().mean()
     optimizer.zero_grad()
