@@ -111,7 +111,9 @@ def _profile(case: Case, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _bare(case: Case, folder: Path) -> subprocess.CompletedProcess[str]:
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"] if case.options == TWO_RANKS else []
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"] if case.options == TWO_RANKS else []
+    )
     return _run([sys.executable, *launcher, *case.words], folder)
 
 

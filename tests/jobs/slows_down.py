@@ -7,11 +7,11 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 history = []
-for step in range(240):
+for _ in range(160):
     loss = model(torch.randn(128, 64)).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    history.extend(loss.detach() for _ in range(40))
+    history.extend(loss.detach() for _ in range(250))
     mean = sum(kept.item() for kept in history) / len(history)
 print(f"mean {mean:.6f}")
