@@ -178,6 +178,19 @@ def test_the_rank_outlives_its_process_group(tmp_path: Path) -> None:
     assert record["job"]["parallel"] == {"backend": "gloo"}
 
 
+def test_a_loader_made_anew_for_each_epoch_is_one_loader(tmp_path: Path) -> None:
+    _run(tmp_path, "train(200)", run_to_end=True)
+    (record,) = _records(tmp_path)
+    (loader,) = record["job"]["loaders"]
+    assert (loader["epochs"], loader["batches"]) == (4, 200)
+
+
+def test_the_scheduler_tells_how_long_the_loop_waited_for_a_cpu(tmp_path: Path) -> None:
+    _run(tmp_path, "train(10**9)")
+    (record,) = _records(tmp_path)
+    assert (record["job"]["cpu_wait_ms"] is None) == (not Path("/proc/thread-self/schedstat").exists())
+
+
 def test_sigterm_reaches_the_job(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     script = _job(tmp_path, "train(10**9, lambda step: print(step, flush=True))")
