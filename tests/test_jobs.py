@@ -1,6 +1,6 @@
 """Jobs as people write them, each with one planted fault or none, through the real command: what is found by code.
 
-The scripts stand in jobs/. They are unedited in the sense that matters: none of them knows of gpudoctor.
+The scripts stand in jobs/; none of them knows of gpudoctor.
 """
 
 import json
@@ -111,10 +111,8 @@ def _profile(case: Case, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _bare(case: Case, folder: Path) -> subprocess.CompletedProcess[str]:
-    launcher = (
-        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"] if case.options == TWO_RANKS else []
-    )
-    return _run([sys.executable, *launcher, *case.words], folder)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    return _run([sys.executable, *(torchrun if case.options == TWO_RANKS else []), *case.words], folder)
 
 
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
