@@ -99,6 +99,8 @@ def _iteration_begins(session: Session, original: Any, loader: Any) -> Any:
 
 
 def _fetch(session: Session, original: Any, fetcher: Any, index: Any) -> Any:
+    if not session.measures_batch(fetcher.dataset):
+        return original(fetcher, index)
     wall, cpu, read = time.perf_counter(), time.thread_time(), session.bytes_read()
     batch = original(fetcher, index)
     session.batch_made(

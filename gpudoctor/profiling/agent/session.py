@@ -15,17 +15,19 @@ import sys
 import threading
 import time
 import traceback
-import warnings
-from collections import Counter
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, cast
+from weakref import WeakValueDictionary, ref
 
 from . import hooks, setup
 from .phases import DONE, SYNC_CALLS, TIMING, TRACING, WARM_UP, Phases
 from .record import MOST_TIMES, Loader, Pause, cpu_wait_s, look_at_batch
 from .steps import Steps
+from .sync_calls import SyncCalls
+from .tracing import Tracing
 
 PROGRESS_EVERY_S = 0.2
-MOST_WORKER_LINES = 5000
+MOST_BATCHES = 200
+"""Whose cost is measured: of a loader, or of a worker. To read /proc for each would be the agent's dearest habit."""
 LEAVE_WITHIN_S = 20.0
 """After the agent has ended the job: what still runs then (an exit handler that waits for other ranks) is cut off."""
 
@@ -68,17 +70,18 @@ class Session:
         self.steps = Steps()
         self.phases = Phases(self.config["wait"], self.config["steps"])
         self.thread: Optional[int] = None
-        self.optimizers: Dict[int, Any] = {}
+        # Weakly: a job that lets go of a model must get its memory back.
+        self.optimizers: WeakValueDictionary[int, Any] = WeakValueDictionary()
         self.loaders: Dict[int, Loader] = {}
         self.iterators: Dict[int, Loader] = {}
-        self.ddp: Any = None
+        self.ddp: Callable[[], Any] = _nothing
         self.data_parallel = False
         self.autocast: Optional[str] = None
         self.scaler = False
         self.stepped_since_update = False
         self.pauses: Dict[str, Pause] = {}
         self.empty_cache_calls = 0
-        self.sync_places: Counter[Tuple[str, Optional[str]]] = Counter()
+        self.sync_calls = SyncCalls()
         self.times_ms: List[float] = []
         self.last_step_s: Optional[float] = None
         self.timing_began_s = 0.0
@@ -86,9 +89,7 @@ class Session:
         self.gradients_bytes: Optional[int] = None
         self.graphs: Optional[int] = None
         self.recompiles: Optional[int] = None
-        self.profiler: Any = None
-        self.profiler_busy = False
-        self.trace: Optional[str] = None
+        self.tracing = Tracing(self.folder)
         self.raised_text: Optional[str] = None
         self.gc_began_s = 0.0
         self.group: Optional[Tuple[int, int]] = None
@@ -96,11 +97,11 @@ class Session:
         self.cpu_wait_began_s: Optional[float] = None
         self.cpu_wait_ms: Optional[float] = None
         self.steps_watched = 0
-        self.progress: Optional[int] = None
+        self.io: Optional[int] = None
+        """Descriptor of /proc/self/io: which process it tells of is settled when it is opened."""
         self.progress_s = 0.0
         self.worker_lines = 0
         self.ends = 0
-        self.showwarning: Any = None
 
     def forked(self) -> None:
         """In a forked child: a loader worker, or a process that may become a rank of its own."""
@@ -225,12 +226,25 @@ class Session:
         known = self.loaders.get(id(loader)) or self.loaders.setdefault(id(loader), Loader(loader, None))
         self.iterators[id(iterator)] = known
 
-    @staticmethod
-    def bytes_read() -> int:
+    @_guarded
+    def measures_batch(self, dataset: Any) -> bool:
+        """Whether `batch_made` wants the cost of the batch that is about to be made."""
+        if _in_worker():
+            return self.worker_lines < MOST_BATCHES
+        return self._without_workers(dataset) is not None
+
+    def _without_workers(self, dataset: Any) -> Optional[Loader]:
+        """The loader that is making a batch in this process, if its batches are still measured."""
+        name = type(dataset).__name__
+        known = (loader for loader in self.loaders.values() if loader.setup["dataset"] == name)
+        return next((loader for loader in known if len(loader.costs) < MOST_BATCHES), None)
+
+    def bytes_read(self) -> int:
         """By this process so far, page cache included; 0 where the system does not tell."""
         try:
-            with open("/proc/self/io") as file:
-                return int(file.readline().split()[1])
+            if self.io is None:
+                self.io = os.open("/proc/self/io", os.O_RDONLY)
+            return int(os.pread(self.io, 64, 0).split()[1])
         except (OSError, ValueError, IndexError):
             return 0
 
@@ -238,21 +252,19 @@ class Session:
     def batch_made(self, dataset: Any, wall_s: float, cpu_s: float, read: int) -> None:
         """A batch was put together, in a loader worker or (without workers) here."""
         if _in_worker():
-            if self.worker_lines < MOST_WORKER_LINES:
-                self.worker_lines += 1
-                line = json.dumps([os.getppid(), type(dataset).__name__, wall_s, cpu_s, read]) + "\n"
-                with open(os.path.join(self.folder, f"workers-{os.getpid()}.jsonl"), "a") as file:
-                    file.write(line)
+            self.worker_lines += 1
+            line = json.dumps([os.getppid(), type(dataset).__name__, wall_s, cpu_s, read]) + "\n"
+            with open(os.path.join(self.folder, f"workers-{os.getpid()}.jsonl"), "a") as file:
+                file.write(line)
             return
-        for loader in self.loaders.values():
-            if loader.setup["dataset"] == type(dataset).__name__ and len(loader.costs) < MOST_TIMES:
-                loader.costs.append((wall_s, cpu_s, read))
-                return
+        loader = self._without_workers(dataset)
+        if loader is not None:
+            loader.costs.append((wall_s, cpu_s, read))
 
     @_guarded
     def ddp_made(self, model: Any) -> None:
         """DistributedDataParallel(model)."""
-        self.ddp = model
+        self.ddp = ref(model)
 
     @_guarded
     def data_parallel_made(self, model: Any) -> None:
@@ -267,12 +279,8 @@ class Session:
 
     @_guarded
     def profiler_begins(self, profiler: Any) -> None:
-        """The job starts a profiler of its own: only one can run, and ours yields."""
-        if self.profiler is not None and profiler is not self.profiler.profiler:
-            ours, self.profiler, self.trace = self.profiler, None, None
-            self.profiler_busy = True
-            ours.on_trace_ready = None
-            ours.stop()
+        """The job starts a profiler of its own."""
+        self.tracing.give_way(profiler)
 
     def garbage_collector(self, phase: str, info: Dict[str, int]) -> None:
         """A callback of the gc module."""
@@ -306,9 +314,7 @@ class Session:
     @_guarded
     def ends_by_itself(self) -> None:
         """The process ends, perhaps before all was seen: a trace that is still open keeps the steps it has."""
-        if self.profiler is not None:
-            _quietly(self.profiler.stop)
-            self.profiler = None
+        self.tracing.stop()
         if self.steps.count:
             self.write()
 
@@ -329,14 +335,16 @@ class Session:
         if timed and self.last_step_s is not None:
             self.times_ms.append((now - self.last_step_s) * 1e3)
         before = self.phases.phase
-        if before == TRACING and self.profiler is not None:
+        if before == TRACING:
             self._watch_cpu(count)
-            _quietly(self.profiler.step)
+            self.tracing.step()
         if before not in (WARM_UP, TRACING):
             self.steps_watched += 1
         if before == WARM_UP and count == 1:
             self.phases.margin = self._margin()
-        phase = self.phases.step(count, now, self._agreed(before), self.identity()["rank"] == 0 or self._alone())
+        # Who leads matters in the timing window only, and to ask at every step would be felt in short ones.
+        agreed, leads = (self._agreed(), self._leads()) if before == TIMING else (None, True)
+        phase = self.phases.step(count, now, agreed, leads)
         if phase == TIMING and before == TIMING and self.phases.trace_from is not None:
             self._publish()
         if phase != before:
@@ -353,11 +361,14 @@ class Session:
         local = os.environ.get("LOCAL_WORLD_SIZE")
         return told["world_size"] == 1 or (local is not None and int(local) != told["world_size"])
 
+    def _leads(self) -> bool:
+        return self._alone() or bool(self.identity()["rank"] == 0)
+
     def _margin(self) -> int:
         return 1 if self._alone() else 8 if self._cuda() else 2
 
-    def _agreed(self, phase: str) -> Optional[int]:
-        if phase != TIMING or self._alone() or self.identity()["rank"] == 0:
+    def _agreed(self) -> Optional[int]:
+        if self._leads():
             return None
         try:
             with open(os.path.join(self.folder, "trace-from")) as file:
@@ -373,16 +384,15 @@ class Session:
             os.replace(path + ".new", path)
 
     def _enter(self, phase: str) -> None:
-        torch = sys.modules["torch"]
         if phase == TIMING:
             self._drain()
             self.graphs = setup.graphs_compiled()
             self.timing_began_s = time.perf_counter()
         elif phase == SYNC_CALLS and self._can_look_for_syncs():
-            self._watch_warnings()
-            _quietly(torch.cuda.set_sync_debug_mode, 1)
+            self.sync_calls.begin()
         elif phase == TRACING:
-            self._start_profiler()
+            steps = self.config["steps"]
+            self.tracing.start(self.phases.trace_until - self.steps.count - steps, steps, self._cuda())
         elif phase == DONE:
             hooks_left = self.config["run_to_end"]
             if not hooks_left:
@@ -390,18 +400,16 @@ class Session:
         self.write()
 
     def _leave(self, phase: str) -> None:
-        torch = sys.modules["torch"]
         if phase == TIMING:
             self._drain()
             timed = self.phases.timed_until - self.phases.timed_from
             self.timed_ms = (time.perf_counter() - self.timing_began_s) * 1e3 / timed
             graphs = setup.graphs_compiled()
             self.recompiles = graphs - (self.graphs or 0) if graphs is not None else None
-        elif phase == SYNC_CALLS and self.showwarning is not None:
-            _quietly(torch.cuda.set_sync_debug_mode, 0)
-            self._unwatch_warnings()
+        elif phase == SYNC_CALLS:
+            self.sync_calls.end()
         elif phase == TRACING:
-            self.profiler = None
+            self.tracing.end()
 
     def _watch_cpu(self, count: int) -> None:
         """How much of the traced steps other processes took from the thread that trains."""
@@ -417,51 +425,10 @@ class Session:
         if self._cuda():
             sys.modules["torch"].cuda.synchronize()
 
-    def _start_profiler(self) -> None:
-        torch = sys.modules["torch"]
-        if torch.autograd._profiler_enabled():
-            self.profiler_busy = True
-            return
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        if self._cuda():
-            activities.append(torch.profiler.ProfilerActivity.CUDA)
-        warm_up = self.phases.trace_until - self.steps.count - self.config["steps"]
-        self.profiler = _quietly(
-            torch.profiler.profile,
-            activities=activities,
-            schedule=torch.profiler.schedule(wait=0, warmup=warm_up, active=self.config["steps"], repeat=1),
-            on_trace_ready=self._export,
-        )
-        _quietly(self.profiler.start)
-
-    def _export(self, profiler: Any) -> None:
-        name = f"trace-{os.getpid()}.json"
-        profiler.export_chrome_trace(os.path.join(self.folder, name))
-        self.trace = name
-
     def _can_look_for_syncs(self) -> bool:
         """Not with gloo, whose own threads copy from the GPU: torch then warns past Python, on the job's stderr."""
         gloo = self._grouped() and "gloo" in str(sys.modules["torch"].distributed.get_backend())
         return self._cuda() and not gloo
-
-    def _watch_warnings(self) -> None:
-        """Count the warnings of the sync debug mode by place instead of showing them; all others go on as before."""
-        shown = self.showwarning = warnings.showwarning
-
-        def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
-            if "synchronizing CUDA operation" in str(message):
-                self.sync_places[(f"{filename}:{lineno}", None)] += 1
-            else:
-                shown(message, category, filename, lineno, file, line)
-
-        warnings.showwarning = show
-        warnings.filterwarnings("always", message=".*synchronizing CUDA operation")
-
-    def _unwatch_warnings(self) -> None:
-        warnings.showwarning, self.showwarning = self.showwarning, None
-        for row in list(warnings.filters):
-            if row[1] is not None and "synchronizing CUDA operation" in getattr(row[1], "pattern", ""):
-                warnings.filters.remove(row)  # type: ignore[attr-defined]
 
     def _end_job(self) -> None:
         """All has been seen: unwind the job as `sys.exit(0)` would, and cut off what then still hangs."""
@@ -481,12 +448,13 @@ class Session:
         if not at_once and now - self.progress_s < PROGRESS_EVERY_S:
             return
         self.progress_s = now
-        if self.progress is None:
-            self.progress = os.open(
-                os.path.join(self.folder, f"progress-{os.getpid()}"), os.O_CREAT | os.O_WRONLY, 0o644
-            )
         text = f"{self.identity()['rank']} {self.steps.count} {self.phases.phase}"
-        os.pwrite(self.progress, text.ljust(48).encode(), 0)
+        # Opened anew: a job that closes all descriptors, as daemons do, may have made a file of its own of an old one.
+        progress = os.open(os.path.join(self.folder, f"progress-{os.getpid()}"), os.O_CREAT | os.O_WRONLY, 0o644)
+        try:
+            os.pwrite(progress, text.ljust(48).encode(), 0)
+        finally:
+            os.close(progress)
 
     def switch_off(self, error: Exception) -> None:
         """A fault of the agent's own."""
@@ -505,7 +473,7 @@ class Session:
             **self.identity(),
             "argv": sys.argv,
             "phase": self.phases.phase,
-            "trace": self.trace,
+            "trace": self.tracing.trace,
             "raised": self.raised_text,
             "job": self._job(),
         }
@@ -519,7 +487,7 @@ class Session:
         count = self.steps.count
         traced = self.phases.phase in (TRACING, DONE)
         if (traced or self.raised_text) and (self._grouped() or self.parallel is None):
-            self.parallel = setup.parallel(self.ddp, self.data_parallel, params)
+            self.parallel = setup.parallel(self.ddp(), self.data_parallel, params)
         fetches = self.steps.accumulation
         loaders = list({id(loader): loader for loader in self.loaders.values() if loader.batches}.values())
         samples = [loader.samples for loader in loaders if loader.samples and loader.batches > 2]
@@ -537,7 +505,7 @@ class Session:
             "accumulation": fetches,
             "samples_per_step": samples[0] * fetches if samples and fetches else None,
             "tokens_per_step": tokens[0] * fetches if tokens and fetches else None,
-            "profiler_busy": self.profiler_busy,
+            "profiler_busy": self.tracing.busy,
             "compiled": setup.graphs_compiled() is not None,
             "recompiles": self.recompiles,
             "loaders": [loader.as_json() for loader in loaders],
@@ -547,10 +515,7 @@ class Session:
             "memory": setup.memory(params, self.gradients_bytes, optimizers),
             "cpu_wait_ms": self.cpu_wait_ms,
             "pauses": [pause.as_json(kind, self._steps_watched(kind)) for kind, pause in self.pauses.items()],
-            "syncs": [
-                {"where": where, "count": times, "operator": operator}
-                for (where, operator), times in self.sync_places.most_common(20)
-            ],
+            "syncs": self.sync_calls.as_json(),
             "empty_cache_calls": self.empty_cache_calls,
         }
 
@@ -561,11 +526,8 @@ class Session:
         return max(1, self.steps.count - self.phases.timed_from) if self.phases.phase != WARM_UP else 1
 
 
-def _quietly(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Without what torch warns about our own use of it: the job's stderr is the job's."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return call(*args, **kwargs)
+def _nothing() -> None:
+    return None
 
 
 def _in_worker() -> bool:
