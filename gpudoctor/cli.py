@@ -52,9 +52,6 @@ def run(arguments: list[str]) -> int:
     """The exit code of a command line; whatever goes wrong is told in one line."""
     try:
         return _run(arguments)
-    except _HelpAsked as asked:
-        write(Output(), str(asked))
-        return 0
     except UsageError as error:
         say(str(error))
         return 2
@@ -70,6 +67,14 @@ def run(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    try:
+        return _command(arguments)
+    except _HelpAsked as asked:
+        write(Output(), str(asked))
+        return 0
+
+
+def _command(arguments: list[str]) -> int:
     name = next((word for word in arguments if word in COMMANDS), None)
     if name is None:
         return _without_command(arguments)
@@ -176,6 +181,10 @@ def _gate_options(parser: argparse.ArgumentParser) -> None:
 def _check_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="files and NVML alone: no import of torch, under a second")
     parser.add_argument(
+        "--deep", action="store_true", help="make the hardware work as well: rates, links, wrong results; a minute"
+    )
+    parser.add_argument("--force", action="store_true", help="with --deep: load GPUs that others use, too")
+    parser.add_argument(
         "--only",
         metavar="CODES",
         action="append",
@@ -196,7 +205,7 @@ def _check_options(parser: argparse.ArgumentParser) -> None:
         "--save", metavar="FILE", type=Path, help="write all facts there, as JSON without names and secrets"
     )
     parser.add_argument("--checkpoint-dir", metavar="DIR", type=Path, help="a folder the job writes to, looked at too")
-    parser.add_argument("--timeout", metavar="S", type=_seconds, default=60.0, help="time for all of it (default: 60)")
+    parser.add_argument("--timeout", metavar="S", type=_seconds, help="time for all of it (default: 60, deep 300)")
     _gate_options(parser)
     _report_options(parser)
 
@@ -287,6 +296,8 @@ def _check(parsed: argparse.Namespace) -> int:
             output=_output(parsed),
             sources=tuple(parsed.sources),
             quick=parsed.quick,
+            deep=parsed.deep,
+            force=parsed.force,
             only=tuple(parsed.only),
             python=parsed.python,
             policy=parsed.policy,

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -29,6 +29,7 @@ from gpudoctor.probes import (
     kernel_log,
     libraries,
     limits,
+    measured,
     network,
     packages,
     shm,
@@ -49,6 +50,8 @@ class Probe:
     deadline_s: float = 5.0
     quick: bool = True
     """Part of `check --quick`."""
+    deep: bool = False
+    """Part of `check --deep` alone, and read after all others: what works must not be disturbed."""
 
 
 PROBES: tuple[Probe, ...] = (
@@ -72,6 +75,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("cpu", cpu.read),
     Probe("clock", clock.read),
     Probe("environment", environment.read),
+    Probe("measured", measured.read, deadline_s=measured.DEADLINE_S, quick=False, deep=True),
 )
 
 
@@ -90,6 +94,9 @@ class _Answer:
         return cls(fact=data[1:]) if data[:1] == b"+" else cls(reason=data[1:].decode())
 
 
+_PROGRESS = b"="
+
+
 @dataclass
 class _Child:
     probe: Probe
@@ -106,6 +113,7 @@ def collect(
     subjects: Iterable[str] | None = None,
     timeout_s: float = 60.0,
     progress: Callable[[str], None] | None = None,
+    at: Callable[[str], None] | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> Snapshot:
     """Read the subjects (default: all of the level) at once.
@@ -113,16 +121,14 @@ def collect(
     None can outlast its deadline, nor all together `timeout_s`.
 
     A probe that raises, dies or hangs costs its own subject, which is then in `unread` with the reason.
-    `progress` is called with each subject as it is answered, `meanwhile` once when all probes are on their way.
+    `progress` is called with each subject as it is answered, `at` with what a probe that takes long is doing, and
+    `meanwhile` once when all probes are on their way.
     """
     wanted = None if subjects is None else set(subjects)
-    chosen = [
-        probe for probe in PROBES if (wanted is None or probe.subject in wanted) and (probe.quick or not system.quick)
-    ]
+    chosen = [probe for probe in PROBES if (wanted is None or probe.subject in wanted) and _is_of_level(probe, system)]
     facts: dict[str, Any] = {}
     unread: dict[str, str] = {}
-    run = _run_forked if hasattr(os, "fork") else _run_inline
-    for probe, answer in run(chosen, system, timeout_s, meanwhile or (lambda: None)):
+    for probe, answer in _answers(chosen, system, timeout_s, meanwhile or _nothing, at or _nothing):
         if answer.fact is not None:
             facts[probe.subject] = msgspec.json.decode(answer.fact, type=_TYPES[probe.subject])
         else:
@@ -135,6 +141,30 @@ def collect(
         unread={probe.subject: unread[probe.subject] for probe in chosen if probe.subject in unread},
         **facts,
     )
+
+
+def _nothing(*_: str) -> None:
+    return None
+
+
+def _is_of_level(probe: Probe, system: System) -> bool:
+    return (probe.quick or not system.quick) and (system.deep or not probe.deep)
+
+
+def _answers(
+    chosen: list[Probe],
+    system: System,
+    timeout_s: float,
+    meanwhile: Callable[[], None],
+    at: Callable[[str], None],
+) -> Iterator[tuple[Probe, _Answer]]:
+    """Of all probes at once, then of those that want the machine for themselves."""
+    ends_at = time.monotonic() + timeout_s
+    run = _run_forked if hasattr(os, "fork") else _run_inline
+    yield from run([probe for probe in chosen if not probe.deep], system, timeout_s, meanwhile, at)
+    if deep := [probe for probe in chosen if probe.deep]:
+        left_s = max(1.0, ends_at - time.monotonic())
+        yield from run(deep, replace(system, timeout_s=left_s), left_s, _nothing, at)
 
 
 _ENDING = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
@@ -162,10 +192,15 @@ def _encoded(fact: Subject) -> bytes:
 
 
 def _run_inline(
-    probes: list[Probe], system: System, timeout_s: float, meanwhile: Callable[[], None]
+    probes: list[Probe],
+    system: System,
+    timeout_s: float,
+    meanwhile: Callable[[], None],
+    at: Callable[[str], None],
 ) -> Iterable[tuple[Probe, _Answer]]:
     """Where there is no fork (Windows): one after the other, until the time is up."""
     meanwhile()
+    system = replace(system, tell=at)
     ends_at = time.monotonic() + timeout_s
     for probe in probes:
         late = time.monotonic() > ends_at
@@ -173,7 +208,11 @@ def _run_inline(
 
 
 def _run_forked(
-    probes: list[Probe], system: System, timeout_s: float, meanwhile: Callable[[], None]
+    probes: list[Probe],
+    system: System,
+    timeout_s: float,
+    meanwhile: Callable[[], None],
+    at: Callable[[str], None],
 ) -> Iterable[tuple[Probe, _Answer]]:
     """WHY fork: a driver call that hangs in the kernel or crashes can then neither hold up nor kill the check."""
     children: dict[int, _Child] = {}
@@ -191,6 +230,8 @@ def _run_forked(
                     child = children[key.fd]
                     if chunk := os.read(child.pipe, 1 << 16):
                         child.data += chunk
+                        for line in _told(child.data):
+                            at(line)
                         continue
                     yield child.probe, _reap(child, selector, children)
                 for child in [child for child in children.values() if child.ends_at <= time.monotonic()]:
@@ -202,6 +243,14 @@ def _run_forked(
         for child in children.values():
             _kill_commands(child.pid)
             _kill(child.pid)
+
+
+def _told(data: bytearray) -> Iterator[str]:
+    """Take off the front what the probe says of its progress: lines before its answer."""
+    while data[:1] == _PROGRESS and b"\n" in data:
+        line, _, _ = bytes(data).partition(b"\n")
+        del data[: len(line) + 1]
+        yield line[1:].decode(errors="replace")
 
 
 @contextmanager
@@ -235,7 +284,12 @@ def _be_child(probe: Probe, system: System, writing: int, deadline_s: float) -> 
         for standard in (0, 1, 2):
             os.dup2(nowhere, standard)
         with os.fdopen(writing, "wb") as pipe:
-            pipe.write(_answer(probe, system).to_bytes())
+
+            def tell(text: str) -> None:
+                pipe.write(_PROGRESS + " ".join(text.split()).encode(errors="replace") + b"\n")
+                pipe.flush()
+
+            pipe.write(_answer(probe, replace(system, tell=tell)).to_bytes())
     finally:
         os._exit(0)
 

@@ -19,6 +19,7 @@ from gpudoctor.facts.host import Host
 from gpudoctor.facts.kernel_log import KernelLog
 from gpudoctor.facts.libraries import Libraries
 from gpudoctor.facts.limits import Limits
+from gpudoctor.facts.measured import Measured
 from gpudoctor.facts.nccl_log import NcclLog
 from gpudoctor.facts.network import Network
 from gpudoctor.facts.packages import Packages
@@ -57,6 +58,7 @@ class Snapshot(Fact, frozen=True, kw_only=True, omit_defaults=False):
     environment: Environment | None = None
     network: Network | None = None
     exposure: Exposure | None = None
+    measured: Measured | None = None
     errors: Errors | None = None
     nccl_log: NcclLog | None = None
     expected: Expected = Expected()
@@ -134,13 +136,14 @@ class Snapshot(Fact, frozen=True, kw_only=True, omit_defaults=False):
 
 
 SUBJECTS: tuple[str, ...] = tuple(
-    field.name
-    for field in msgspec.structs.fields(Snapshot)
-    if field.name not in {"schema", "taken_at", "expected", "unread"}
+    name for name in Snapshot.__struct_fields__ if name not in {"schema", "taken_at", "expected", "unread"}
 )
 """Names of the subjects, in the order they are read and reported."""
 
 TEXT_SUBJECTS = frozenset({"errors", "nccl_log"})
 """Those that only texts give: no probe reads them, and a machine that was looked at lacks nothing without them."""
 
-__all__ = ["SCHEMA", "SUBJECTS", "TEXT_SUBJECTS", "Snapshot", "SnapshotError", "Subject"]
+DEEP_SUBJECTS = frozenset({"measured"})
+"""Those that only `check --deep` reads."""
+
+__all__ = ["DEEP_SUBJECTS", "SCHEMA", "SUBJECTS", "TEXT_SUBJECTS", "Snapshot", "SnapshotError", "Subject"]

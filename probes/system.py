@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,12 @@ class System:
     timeout_s: float = 60.0
     """For the whole check. A probe that has a child of its own asks it to be done by then, and tells how far it got."""
     checkpoint_dir: Path | None = None
+    deep: bool = False
+    """Make the hardware work, after everything else was read."""
+    force: bool = False
+    """Load GPUs that others use, too."""
+    tell: Callable[[str], None] = field(default=lambda _: None, compare=False)
+    """Where a probe that takes long says what it is at."""
 
     def path(self, path: str) -> Path:
         """`/proc/meminfo` below the root."""

@@ -137,6 +137,22 @@ def test_quick_leaves_out_the_slow_probes(monkeypatch: pytest.MonkeyPatch) -> No
     assert collect(System(quick=True)).unread == {}
 
 
+def test_what_wants_the_machine_for_itself_is_read_after_all_others_and_only_when_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def works(system: System) -> Shm:
+        system.tell("GPU 0:\nproducts")
+        return Shm(total_bytes=8)
+
+    monkeypatch.setattr(room, "PROBES", (Probe("measured", works, deep=True), Probe("shm", _healthy)))
+    monkeypatch.setattr(room, "_TYPES", dict.fromkeys(SUBJECTS, Shm))
+    seen: list[str] = []
+    assert collect(System(), progress=seen.append).measured is None
+    snapshot = collect(System(deep=True), progress=seen.append, at=lambda text: seen.append(f"at {text}"))
+    assert seen == ["shm", "shm", "at GPU 0: products", "measured"]
+    assert snapshot.measured is not None
+
+
 def test_every_subject_has_one_probe_or_comes_from_texts_alone() -> None:
     assert sorted([*(probe.subject for probe in room.PROBES), *TEXT_SUBJECTS]) == sorted(SUBJECTS)
 

@@ -7,15 +7,17 @@ from gpudoctor.facts.environment import Environment
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.topology import Topology
 from gpudoctor.facts.torch import TorchRuntime
-from gpudoctor.snapshot import SCHEMA, SUBJECTS, TEXT_SUBJECTS, Snapshot, SnapshotError
+from gpudoctor.snapshot import DEEP_SUBJECTS, SCHEMA, SUBJECTS, TEXT_SUBJECTS, Snapshot, SnapshotError
 
 
 def test_a_snapshot_comes_back_the_same(healthy: Snapshot) -> None:
     assert Snapshot.from_json(healthy.to_json()) == healthy
 
 
-def test_the_healthy_machine_has_every_subject_a_probe_reads(healthy: Snapshot) -> None:
-    assert [name for name in SUBJECTS if getattr(healthy, name) is None] == sorted(TEXT_SUBJECTS)
+def test_the_healthy_machine_has_every_subject_a_default_check_reads(healthy: Snapshot) -> None:
+    assert [name for name in SUBJECTS if getattr(healthy, name) is None] == sorted(
+        TEXT_SUBJECTS | DEEP_SUBJECTS, key=SUBJECTS.index
+    )
 
 
 def test_a_newer_schema_is_refused_with_both_numbers() -> None:

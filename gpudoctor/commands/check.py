@@ -12,6 +12,7 @@ from gpudoctor.commands.interpreter import choose
 from gpudoctor.commands.options import CheckOptions
 from gpudoctor.commands.output import check_writable, write, write_file
 from gpudoctor.commands.progress import Progress
+from gpudoctor.errors import UsageError
 from gpudoctor.facts.expected import Expected
 from gpudoctor.probes.system import System
 
@@ -19,8 +20,17 @@ if TYPE_CHECKING:
     from gpudoctor.commands.judging import Terms
 
 
+TIMEOUT_S, DEEP_TIMEOUT_S = 60.0, 300.0
+
+
 def run(options: CheckOptions) -> int:
     """The exit code. Raises UsageError before any work, OutputError after it."""
+    if options.quick and options.deep:
+        raise UsageError("--quick and --deep are two levels: choose one")
+    if options.force and not options.deep:
+        raise UsageError("--force loads GPUs that others use, which only --deep does")
+    if options.sources and options.deep:
+        raise UsageError("--deep measures this machine; pasted text (--from) cannot be measured")
     if options.sources:
         from gpudoctor.commands import from_text
 
@@ -30,15 +40,23 @@ def run(options: CheckOptions) -> int:
     python = choose(options.python, os.environ)
     for file in (options.output.file, options.save):
         check_writable(file)
+    timeout_s = options.timeout_s or (DEEP_TIMEOUT_S if options.deep else TIMEOUT_S)
     system = System(
-        python=python, quick=options.quick, timeout_s=options.timeout_s, checkpoint_dir=options.checkpoint_dir
+        python=python,
+        quick=options.quick,
+        deep=options.deep,
+        force=options.force,
+        timeout_s=timeout_s,
+        checkpoint_dir=options.checkpoint_dir,
     )
-    with Progress(probe.subject for probe in PROBES if probe.quick or not options.quick) as progress:
+    waited_for = (probe.subject for probe in PROBES if (probe.quick or not options.quick) and not probe.deep)
+    with Progress(waited_for) as progress:
         snapshot = collect(
             system,
             expected=terms.policy.expect.facts() if terms else Expected(),
-            timeout_s=options.timeout_s,
+            timeout_s=timeout_s,
             progress=progress.answered,
+            at=progress.at,
             meanwhile=lambda: _import_the_rest(options),
         )
     from gpudoctor.commands import judging

@@ -91,7 +91,7 @@ def _refuse(options: CheckOptions) -> None:
         "--quick": options.quick,
         "--python": options.python is not None,
         "--checkpoint-dir": options.checkpoint_dir is not None,
-        "--timeout": options.timeout_s != CheckOptions.timeout_s,
+        "--timeout": options.timeout_s is not None,
     }
     named = [name for name, is_given in given.items() if is_given]
     if named:

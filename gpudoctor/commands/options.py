@@ -54,12 +54,16 @@ class CheckOptions(JudgeOptions):
     sources: tuple[str, ...] = ()
     """Files of pasted text to judge instead of this machine; `-` is standard input."""
     quick: bool = False
+    deep: bool = False
+    force: bool = False
+    """Measure GPUs that others use, too."""
     only: tuple[str, ...] = ()
     """Codes, names or areas; empty for all."""
     python: str | None = None
     save: Path | None = None
     checkpoint_dir: Path | None = None
-    timeout_s: float = 60.0
+    timeout_s: float | None = None
+    """None: a minute, with --deep five."""
 
 
 @dataclass(frozen=True, kw_only=True)

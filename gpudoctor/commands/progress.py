@@ -61,6 +61,7 @@ class Progress:
 
     def __init__(self, subjects: Iterable[str]) -> None:
         self._waiting = list(subjects)
+        self._done = 0
         self._shown = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
     def __enter__(self) -> Progress:  # noqa: PYI034 - Self came with Python 3.11
@@ -72,6 +73,11 @@ class Progress:
         with suppress(ValueError):
             self._waiting.remove(subject)
         self._show()
+
+    def at(self, text: str) -> None:
+        """What a probe that takes long is doing."""
+        self._done += 1
+        self._write(f"measuring, stage {self._done}: {text}"[:79])
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._write("")

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 def milliseconds(length_ms: float) -> str:
     """`0.82 ms`, `82.1 ms`, `225 ms`, `1,021 ms`: three figures, and all that stand before the point."""
-    return f"{_three(length_ms)} ms"
+    return f"{three(length_ms)} ms"
 
 
 def rate(per_s: float) -> str:
     """`195`, `12.5k`, `1.2M`."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if per_s >= unit:
-            return f"{_three(per_s / min(unit, 1e3 if name == 'k' else unit))}{name}"
-    return _three(per_s)
+            return f"{three(per_s / min(unit, 1e3 if name == 'k' else unit))}{name}"
+    return three(per_s)
 
 
 def percent(share: float) -> str:
@@ -33,7 +33,8 @@ def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def _three(value: float) -> str:
+def three(value: float) -> str:
+    """`4,149`, `55.2`, `7.5`: three figures, and all that stand before the point."""
     size = abs(value)
     digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2
     text = f"{value:,.{digits}f}"

@@ -10,7 +10,7 @@ from gpudoctor.facts.exposure import Exposure
 from gpudoctor.facts.network import Network
 from gpudoctor.findings import Finding, Severity
 from gpudoctor.reports.document import Document
-from gpudoctor.reports.figures import count
+from gpudoctor.reports.figures import count, three
 from gpudoctor.run import Run
 from gpudoctor.snapshot import Snapshot
 
@@ -222,6 +222,44 @@ def _exposure(machine: Snapshot) -> Iterator[Fact]:
         yield "SEC", f"sshd runs{password}" if exposure.sshd_running else "no sshd"
 
 
+def _measured(machine: Snapshot) -> Iterator[Fact]:
+    """Medians over the boards; the CPU's where there is none."""
+    measured = machine.measured
+    if measured is None:
+        return
+    from statistics import median  # here: it costs a quick check a hundredth of a second
+
+    rates = {
+        name: median(row.tflops for row in measured.gemm if row.format == name and row.tflops)
+        for name in dict.fromkeys(row.format for row in measured.gemm if row.tflops)
+    }
+    if rates:
+        scale, unit = (1.0, "TFLOP/s") if max(rates.values()) >= 1 else (1e3, "GFLOP/s")
+        told = ", ".join(f"{name.replace('tf32', 'TF32')} {three(rate * scale)}" for name, rate in rates.items())
+        yield "PRE", f"GEMM {told} {unit}"
+    if measured.memory:
+        yield "PRE", f"memory {three(median(row.gb_s for row in measured.memory))} GB/s"
+    links = [row.gb_s for row in measured.host_links if row.pinned]
+    if links:
+        yield "PRE", f"host {three(median(links))} GB/s"
+    if measured.launches:
+        yield "PRE", f"launch {three(median(row.us for row in measured.launches))} µs"
+    if measured.peers and all(pair.intact for pair in measured.peers):
+        rate = median(pair.gb_s for pair in measured.peers if pair.gb_s)
+        yield "NVL", f"{len(measured.peers)} peer copies intact, {three(rate)} GB/s"
+    largest = max((row.bytes for row in measured.collectives if row.op == "all_reduce"), default=0)
+    for row in measured.collectives:
+        if row.op == "all_reduce" and row.bytes == largest:
+            size = f"{largest / GIB:.0f} GiB" if largest >= GIB else f"{largest / 2**20:.0f} MiB"
+            yield "NCC", f"{row.backend} all-reduce {size} over {row.ranks}: bus {three(row.bus_gb_s)} GB/s"
+    if measured.loaders and all(trial.ok for trial in measured.loaders):
+        yield "SHM", "loader workers pass batches"
+    tried = [feature for feature in measured.features if feature.skipped is None]
+    if tried and all(feature.ok for feature in tried):
+        names = list(dict.fromkeys(feature.name.partition(" ")[0].replace("_", " ") for feature in tried))
+        yield "TOR", f"{', '.join(names)} work"
+
+
 _FACTS = {
     "driver": _driver,
     "GPUs": _boards,
@@ -230,6 +268,7 @@ _FACTS = {
     "libraries": _libraries,
     "host": _host,
     "launch": _launch,
+    "measured": _measured,
     "exposure": _exposure,
 }
 

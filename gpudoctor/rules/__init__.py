@@ -17,6 +17,7 @@ from gpudoctor.rules import (
     kernel_log,
     libraries,
     limits,
+    measured,
     nccl,
     network,
     packages,
@@ -25,6 +26,7 @@ from gpudoctor.rules import (
     topology,
     torch,
     torch_runtime,
+    trials,
 )
 from gpudoctor.snapshot import Snapshot
 
@@ -40,6 +42,8 @@ MACHINE_RULES: tuple[Rule[Snapshot], ...] = (
     *packages.RULES,
     *libraries.RULES,
     *precision.RULES,
+    *measured.RULES,
+    *trials.RULES,
     *shm.RULES,
     *limits.RULES,
     *cpu.RULES,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gpudoctor.facts.nccl_log import NcclLog, Timeout
 from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
+from gpudoctor.rules import trials
 from gpudoctor.rules.launch import nodes
 from gpudoctor.rules.shadows import same_version
 from gpudoctor.snapshot import Snapshot
@@ -69,13 +70,14 @@ def mixed_nccl(machine: Snapshot) -> Iterator[Evidence]:
     because=("DRV009", "DRV013"),
 )
 def nvls_fails(machine: Snapshot) -> Iterator[Evidence]:
-    """A warning of NCCL's NVLS transport: multicast memory could not be made, bound or shared.
+    """A warning of NCCL's NVLS transport, in a log or at --deep: multicast memory could not be made, bound or shared.
 
     Silent where NVLS is merely not available, as on most machines.
     """
     log = machine.nccl_log
     if log is not None and log.nvls_error is not None:
         yield Evidence(what="NVLink SHARP", seen=log.nvls_error, wanted="multicast memory on every GPU")
+    yield from trials.nvls_failures(machine)
 
 
 @rule(
@@ -93,10 +95,12 @@ def nvls_fails(machine: Snapshot) -> Iterator[Evidence]:
     because=("NCC014", "NCC016", "NCC011", "NCC018", "GPU007", "GPU005", "ERR001"),
 )
 def collective_timeout(machine: Snapshot) -> Iterator[Evidence]:
-    """The watchdog (or gloo, or a monitored barrier) says that a collective did not end in time.
+    """The watchdog (or gloo, or a monitored barrier) says that a collective did not end in time, or one of --deep does
+    not end.
 
     Silent where ranks are seen to wait in different collectives, which is NCC016's.
     """
+    yield from trials.collective_hangs(machine)
     log = machine.nccl_log
     if log is None or not log.timeouts:
         return
@@ -177,11 +181,13 @@ def mismatched_collective(machine: Snapshot) -> Iterator[Evidence]:
     because=("PCI004", "PCI005"),
 )
 def p2p_hang(machine: Snapshot) -> Iterator[Evidence]:
-    """Ranks are joined by peer access over PCIe alone, and one of the job's first collectives never ends.
+    """Ranks are joined by peer access over PCIe alone, and one of the job's first collectives never ends; or a copy
+    between two GPUs at --deep does not.
 
     Silent with NVLink between the GPUs, for jobs that ran a while, and where ranks were late or called different
     collectives. Likely: the log does not show the copy itself.
     """
+    yield from trials.peer_hangs(machine)
     log = machine.nccl_log
     if log is None or not log.channels.get("P2P") or not log.timeouts or log.mismatches or log.late_ranks:
         return

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from gpudoctor.facts.topology import AcsBridge, GpuPair
 from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
 from gpudoctor.rules.boards import boards, busy, is_laptop, linked, place, used_pairs
+from gpudoctor.rules.measured import slow_links_under_load
 from gpudoctor.snapshot import Snapshot
 
 NVML = "NVML API reference"
@@ -54,10 +55,14 @@ def narrow_pcie_link(machine: Snapshot) -> Iterator[Evidence]:
     source=f"{NVML}, nvmlDeviceGetCurrPcieLinkGeneration and nvmlDeviceGetMaxPcieLinkGeneration",
 )
 def slow_pcie_link(machine: Snapshot) -> Iterator[Evidence]:
-    """Under load a board's link runs at a lower PCIe generation than board and slot can do together.
+    """Under load (a job's, or that of --deep) a board's link runs at a lower PCIe generation than board and slot can do
+    together.
 
     Silent at idle, when every board lowers it, and where nothing says that the board is under load.
     """
+    if measured := list(slow_links_under_load(machine)):
+        yield from measured
+        return
     for board in boards(machine):
         now, most = board.pcie_generation, board.pcie_generation_max
         if busy(board) and now is not None and most is not None and now < most:

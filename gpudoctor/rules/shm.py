@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from gpudoctor.findings import Evidence, Fix, Rule, Severity, rule
 from gpudoctor.rules.sizes import GIB, MIB, size
+from gpudoctor.rules.trials import ended, of_shared_memory
 from gpudoctor.snapshot import Snapshot
 
 DOCKER_DEFAULT = 64 * MIB  # docker run reference, --shm-size
@@ -188,4 +189,46 @@ def shm_nearly_full(machine: Snapshot) -> Iterator[Evidence]:
         )
 
 
-RULES: tuple[Rule[Snapshot], ...] = (shm_too_small, shm_full, stale_shm_files, shm_nearly_full)
+@rule(
+    "SHM004",
+    "shm-not-usable",
+    Severity.ERROR,
+    why="loader workers hand over batches through /dev/shm, and die or hang where they cannot",
+    fix=(
+        Fix(IN_DOCKER.format(size="16g"), safety="restarts"),
+        Fix(ON_THE_HOST, "sudo mount -o remount,size=16G /dev/shm", safety="needs root"),
+    ),
+    confirm="df -h /dev/shm; then a DataLoader with num_workers=2 whose batches are 32 MiB",
+    source="two workers that pass batches of 32 MiB, tried by check --deep",
+    because=("SHM001", "SHM002"),
+)
+def shm_not_usable(machine: Snapshot) -> Iterator[Evidence]:
+    """A loader worker cannot pass a batch of 32 MiB through shared memory.
+
+    Silent where the trial failed for another reason, such as too few open files (TOR016 tells it).
+    """
+    measured = machine.measured
+    if measured is None:
+        return
+    for trial in measured.loaders:
+        if not trial.ok and of_shared_memory(trial.error):
+            what = f"batches of {size(trial.batch_bytes)} from workers ({trial.start_method}, {trial.sharing})"
+            yield Evidence(
+                where="/dev/shm",
+                what=what,
+                seen=trial.error or "failed",
+                wanted="they arrive",
+                fix=_larger(machine),
+            )
+    for failure in measured.failures:
+        if failure.stage == "loader" and of_shared_memory(failure.error):
+            yield Evidence(
+                where="/dev/shm",
+                what="loader workers",
+                seen=ended(failure),
+                wanted="batches arrive",
+                fix=_larger(machine),
+            )
+
+
+RULES: tuple[Rule[Snapshot], ...] = (shm_too_small, shm_full, stale_shm_files, shm_nearly_full, shm_not_usable)
