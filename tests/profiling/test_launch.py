@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpudoctor.profiling.launch import LaunchError, Outcome, Plan, command_line, launch
+from gpudoctor.profiling.folder import agent_errors
+from gpudoctor.profiling.launch import LaunchError, Outcome, Plan, command_line, environment, launch
 
 LOOP = """
 import os, signal, sys, time
@@ -98,6 +99,26 @@ def test_a_job_that_hangs_is_ended_with_the_stacks_of_its_ranks(tmp_path: Path) 
     (stack,) = outcome.stacks
     assert stack.error is None
     assert any("hang_here" in frame for frame in stack.threads[0])
+
+
+def test_a_job_runs_on_where_the_agent_cannot_start(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    plan = Plan(command_line(sys.executable, [str(_job(tmp_path, "print(train(9))"))]), tmp_path / "run")
+    done = subprocess.run(
+        plan.command, env=environment(plan, os.environ), check=True, capture_output=True, text=True
+    )  # no config.json yet
+    assert float(done.stdout)
+    assert done.stderr == ""
+    (reason,) = agent_errors(tmp_path / "run").values()
+    assert reason.startswith("the agent did not start: FileNotFoundError")
+
+
+def test_what_the_model_was_is_still_known_when_the_job_has_let_go_of_it(tmp_path: Path) -> None:
+    body = "def main():\n  global model, optimizer\n  train(60)\n  del model, optimizer\nmain()"
+    _run(tmp_path, body, run_to_end=True)
+    (record,) = _records(tmp_path)
+    assert record["job"]["optimizers"][0]["name"] == "SGD"
+    assert record["job"]["precision"]["parameters"] == "float32"
 
 
 def test_a_process_without_torch_is_left_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -189,6 +210,20 @@ def test_the_scheduler_tells_how_long_the_loop_waited_for_a_cpu(tmp_path: Path) 
     _run(tmp_path, "train(10**9)")
     (record,) = _records(tmp_path)
     assert (record["job"]["cpu_wait_ms"] is None) == (not Path("/proc/thread-self/schedstat").exists())
+
+
+def test_a_job_that_closes_all_descriptors_keeps_its_files(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    body = (
+        "def close(step):\n  global own\n  if step == 3:\n"
+        f"    os.closerange(3, 64); own = [open({str(own)!r}, 'a') for _ in range(40)]\n"
+        "train(60, close)"
+    )
+    assert _run(tmp_path, body, run_to_end=True).exit_code == 0
+    assert own.read_text() == ""
+    (record,) = _records(tmp_path)
+    assert (record["phase"], record["job"]["agent_error"]) == ("done", None)
+    assert record["job"]["loaders"][0]["batch_ms"] > 0
 
 
 def test_sigterm_reaches_the_job(tmp_path: Path) -> None:
