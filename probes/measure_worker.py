@@ -7,6 +7,7 @@ import os
 import selectors
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -122,8 +123,6 @@ class Worker:
         self._data.clear()
 
     def _start(self) -> None:
-        import tempfile
-
         # A file, not a pipe: nobody has to read it, and it cannot fill up.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         self._process = subprocess.Popen(

@@ -7,6 +7,7 @@ one is asked of a new child. Stages that need a process without CUDA, or several
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -24,7 +25,8 @@ from gpudoctor.probes.measure_worker import Answer, Worker
 from gpudoctor.probes.nvml import BoardLost, Nvml
 from gpudoctor.probes.system import NotRead, System
 
-DEADLINE_S = 280.0
+LONGEST_S = 270.0
+"""Below the deadline that collect keeps, after which nothing that was measured would be told."""
 RESERVED_S = 2.0
 """Of the time given: for ending children and telling."""
 COMPILE_S = 120.0
@@ -51,6 +53,10 @@ class Bench:
         """Of the time for all."""
         return self.ends_at - time.monotonic()
 
+    def wanted(self, stage: str) -> bool:
+        """Which devices there are is always asked."""
+        return self.system.stages is None or stage in self.system.stages or stage == "devices"
+
     def worker(self) -> Worker:
         """A new child, started when it is first asked."""
         return Worker(self.python, self.environ)
@@ -69,6 +75,8 @@ class Bench:
         gpus = tuple(device.index for device in devices)
         name = " ".join([stage, *(str(word) for word in arguments if isinstance(word, str))])
         where = f" on GPU {' and '.join(map(str, gpus))}" if gpus else ""
+        if not self.wanted(stage):
+            return None
         if self.left_s() < 2:
             self.unread[f"{name}{where}"] = "no time left"
             return None
@@ -78,6 +86,8 @@ class Bench:
 
     def begin(self, worker: Worker, stage: str, device: Device | None) -> bool:
         """Ask without waiting, where time is left."""
+        if not self.wanted(stage):
+            return False
         if self.left_s() < 2:
             self.unread[stage] = "no time left"
             return False
@@ -131,15 +141,13 @@ def read(system: System) -> Measured:
     python = which(system.python, path=system.environ.get("PATH", os.defpath))
     if python is None:
         raise NotRead(f"{system.python} not found")
-    import tempfile  # here: a quick check has no use for it
-
     began = time.monotonic()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpudoctor-", ignore_cleanup_errors=True)))
         bench = Bench(
             system=system,
             python=python,
-            ends_at=began + min(DEADLINE_S, system.timeout_s) - RESERVED_S,
+            ends_at=began + min(LONGEST_S, system.timeout_s) - RESERVED_S,
             environ=_environment(system, folder),
             folder=folder,
         )
@@ -179,8 +187,7 @@ def _measure(bench: Bench, worker: Worker, nvml: Nvml | None) -> tuple[int, ...]
     boards = untouched(bench.system, nvml)
     found = bench.ask(worker, "devices", [], 90)
     if found is None:
-        failure = bench.failures[-1]
-        raise NotRead(f"torch in a child: {_in_words(failure)}")
+        raise NotRead(f"torch in a child: {_in_words(bench.failures[-1])}" if bench.failures else "no time left")
     devices = devices_of(found, boards)
     free, taken = _free(bench, devices)
     for device in free:
@@ -248,6 +255,8 @@ def _on_the_cpu(bench: Bench, worker: Worker) -> None:
 
 def _together(bench: Bench, found: dict[str, Any], free: list[Device], *, alone: bool) -> None:
     """One process a GPU over NCCL; where there is no GPU, two over gloo."""
+    if not bench.wanted("collective"):
+        return
     ranks = 2 if alone else len(free)
     backend = "gloo" if alone else "nccl"
     if ranks < 2:
@@ -313,5 +322,5 @@ def _loaders(bench: Bench) -> None:
                 failure = bench.failures.pop()
                 said = f"{method}, {sharing}: {failure.error or _in_words(failure)}"
                 bench.failures.append(msgspec.structs.replace(failure, error=said))
-            if told is None or not told["loaders"][0]["ok"]:
+            if told is None or not all(row["ok"] for row in told["loaders"]):
                 worker.close()  # A worker that died by a bus error may leave it in no state for another.

@@ -32,6 +32,8 @@ class System:
     """Make the hardware work, after everything else was read."""
     force: bool = False
     """Load GPUs that others use, too."""
+    stages: frozenset[str] | None = None
+    """Of the deep ones those to be done (StageFailure.stage names them); None for all."""
     tell: Callable[[str], None] = field(default=lambda _: None, compare=False)
     """Where a probe that takes long says what it is at."""
 

@@ -1,5 +1,6 @@
 """Machines the tests share."""
 
+import msgspec
 import pytest
 
 from gpudoctor.facts.clock import Clock
@@ -14,6 +15,18 @@ from gpudoctor.facts.host import Host
 from gpudoctor.facts.kernel_log import KernelLog
 from gpudoctor.facts.libraries import Libraries, WheelLibrary
 from gpudoctor.facts.limits import Limits
+from gpudoctor.facts.measured import (
+    CollectiveRate,
+    Feature,
+    GemmRate,
+    HostLinkRate,
+    LaunchLatency,
+    Load,
+    LoaderTrial,
+    Measured,
+    MemoryRate,
+    PeerCopy,
+)
 from gpudoctor.facts.network import Interface, Network, RdmaPort
 from gpudoctor.facts.packages import Package, Packages
 from gpudoctor.facts.precision import Precision
@@ -205,6 +218,75 @@ def healthy() -> Snapshot:
         ),
         exposure=Exposure(notebooks=(), sshd_running=True, sshd_password=False, sshd_root_login="prohibit-password"),
     )
+
+
+@pytest.fixture
+def worked(healthy: Snapshot) -> Snapshot:
+    """The healthy machine after `check --deep`: the figures of an H200 for products and links, eight times."""
+    figures = {"fp32": (50.0, 1.6e-6, 1.6e-5), "tf32": (394.0, 2.9e-4, 2.9e-3)}
+    figures |= {"bf16": (692.0, 1.7e-3, 1.7e-2), "fp16": (691.0, 2.1e-4, 2.1e-3)}
+    gpus = range(8)
+    measured = Measured(
+        gemm=tuple(
+            GemmRate(
+                gpu=gpu,
+                format=name,
+                size=8192,
+                # Boards differ by some percent, which means nothing.
+                tflops=rate * (1 - 0.01 * (gpu % 5)),
+                spread=0.01,
+                relative_error=error,
+                bound=bound,
+                correct=True,
+                repeatable=True,
+            )
+            for gpu in gpus
+            for name, (rate, error, bound) in figures.items()
+        ),
+        memory=tuple(MemoryRate(gpu=gpu, gb_s=2890.0 + gpu, spread=0.002) for gpu in gpus),
+        host_links=tuple(
+            HostLinkRate(gpu=gpu, to_gpu=to_gpu, pinned=pinned, gb_s=55.0 if pinned else 9.0)
+            for gpu in gpus
+            for to_gpu in (True, False)
+            for pinned in (True, False)
+        ),
+        launches=tuple(LaunchLatency(gpu=gpu, us=7.5) for gpu in gpus),
+        loads=tuple(
+            Load(
+                gpu=gpu,
+                stage=stage,
+                pcie_generation=5,
+                pcie_width=16,
+                clock_sm_mhz=1755,
+                power_w=690.0,
+                temperature_c=61,
+                throttle_reasons=("sw_power_cap",),
+            )
+            for gpu in gpus
+            for stage in ("gemm", "host_link")
+        ),
+        peers=tuple(
+            PeerCopy(first=first, second=second, gb_s=390.0, intact=True, access=True)
+            for first in gpus
+            for second in gpus
+            if first != second
+        ),
+        collectives=tuple(
+            CollectiveRate(op="all_reduce", bytes=size, bus_gb_s=rate, backend="nccl", ranks=8, correct=True)
+            for size, rate in ((2**20, 21.0), (2**30, 470.0))
+        ),
+        loaders=tuple(
+            LoaderTrial(start_method=method, sharing="file_descriptor", batch_bytes=2**25, ok=True, batches_per_s=60.0)
+            for method in ("fork", "spawn")
+        ),
+        features=(
+            *(Feature(name=name, gpu=0, ok=True) for name in ("convolution", "attention math", "cuda_graph")),
+            Feature(name="attention cudnn", gpu=0, ok=False, skipped="not available on this device"),
+            Feature(name="compile", gpu=0, ok=True, duration_s=9.0),
+        ),
+        duration_s=48.0,
+    )
+    return msgspec.structs.replace(healthy, measured=measured)
 
 
 def _h100(index: int) -> Gpu:

@@ -68,6 +68,12 @@ LISTENER = (
 
 FAULTS: dict[str, Fault] = {
     "the shared memory Docker gives": Fault("SHM001", shell=SMALL_SHM),
+    "shared memory that no batch fits through": Fault(
+        "SHM004",
+        shell="mount -t tmpfs -o size=16m tmpfs /dev/shm",
+        options=("--deep", "--only", "SHM004"),
+        alone=True,
+    ),
     "shared memory that is full": Fault(
         "SHM002",
         shell="mount -t tmpfs -o size=1g tmpfs /dev/shm; fallocate -l 1g /dev/shm/batch",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from datetime import date
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -18,8 +19,24 @@ from gpudoctor.probes.system import System
 
 if TYPE_CHECKING:
     from gpudoctor.commands.judging import Terms
+    from gpudoctor.findings import Rule
+    from gpudoctor.snapshot import Snapshot
 
 
+STAGES = {
+    "PRE005": {"gemm"},
+    "PRE006": {"gemm"},
+    "PRE007": {"memory"},
+    "PRE008": {"host_link"},
+    "PCI002": {"host_link"},
+    "NVL007": {"peer"},
+    "NCC013": {"collective"},
+    "NCC015": {"collective"},
+    "NCC017": {"peer"},
+    "SHM004": {"loader"},
+    "TOR016": {"gemm", "memory", "host_link", "launch", "features", "compile", "loader", "peer", "collective"},
+}
+"""Code → the stages of --deep that it judges."""
 TIMEOUT_S, DEEP_TIMEOUT_S = 60.0, 300.0
 
 
@@ -46,6 +63,7 @@ def run(options: CheckOptions) -> int:
         quick=options.quick,
         deep=options.deep,
         force=options.force,
+        stages=_stages(terms.rules) if terms and options.only else None,
         timeout_s=timeout_s,
         checkpoint_dir=options.checkpoint_dir,
     )
@@ -68,6 +86,11 @@ def run(options: CheckOptions) -> int:
         write_file(options.save, saved.to_json() + b"\n")
     write(options.output, judging.rendered(document, options))
     return judging.exit_code(document, terms)
+
+
+def _stages(rules: Iterable[Rule[Snapshot]]) -> frozenset[str]:
+    """What --only leaves to be measured."""
+    return frozenset(stage for rule in rules for stage in STAGES.get(rule.code, ()))
 
 
 def _terms(options: CheckOptions) -> Terms:

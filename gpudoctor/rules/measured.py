@@ -125,15 +125,15 @@ def slow_host_link(machine: Snapshot) -> Iterator[Evidence]:
             link = _link_gb_s(board)
             what = f"copy from pinned memory {way}" if to_gpu else f"copy {way}, pinned memory"
             if link is not None and rate < OF_LINK * link:
-                wanted = f"{OF_LINK * link:.3g} GB/s or more ({OF_LINK:.0%} of its PCIe link)"
+                wanted = f"{_figure(OF_LINK * link)} GB/s or more ({OF_LINK:.0%} of its PCIe link)"
             elif usual is not None and rate < LINK_OF_OTHERS * usual:
-                wanted = f"about {usual:.3g} GB/s, as its equals here"
+                wanted = f"about {_figure(usual)} GB/s, as its equals here"
             else:
                 continue
             yield Evidence(
                 where=_place(board),
                 what=what,
-                seen=f"{rate:.3g} GB/s",
+                seen=f"{_figure(rate)} GB/s",
                 wanted=wanted,
                 confidence="likely" if unsure else "certain",
             )
@@ -172,17 +172,17 @@ def _slow(
     board: Gpu, what: str, unit: str, rate: float, usual: float | None, least: float | None
 ) -> Iterator[Evidence]:
     if usual is not None and rate < OF_OTHERS * usual:
-        wanted = f"about {usual:.3g} {unit}, as its equals here"
+        wanted = f"about {_figure(usual)} {unit}, as its equals here"
         by_equals = True
     elif least is not None and rate < least:
-        wanted = f"{least:.3g} {unit} or more"
+        wanted = f"{_figure(least)} {unit} or more"
         by_equals = False
     else:
         return
     yield Evidence(
         where=_place(board),
         what=what,
-        seen=f"{rate:.3g} {unit}",
+        seen=f"{_figure(rate)} {unit}",
         wanted=wanted,
         source="measured here, the median of the other boards of its model" if by_equals else None,
         confidence="certain" if by_equals else "likely",
@@ -218,6 +218,11 @@ def _link_gb_s(board: Gpu) -> float | None:
     lanes = [lanes for lanes in (board.pcie_width_max, board.pcie_slot_width) if lanes]
     a_lane = LANE_GB_S.get(board.pcie_generation_max or 0)
     return a_lane * min(lanes) if a_lane is not None and lanes else None
+
+
+def _figure(rate: float) -> str:
+    """Three figures, and all that stand before the point."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def _place(board: Gpu) -> str:
