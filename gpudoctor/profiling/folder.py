@@ -98,6 +98,16 @@ def raised(folder: Path) -> str | None:
     return min(fallen)[1] if fallen else None
 
 
+def agent_errors(folder: Path) -> dict[str, str]:
+    """Process → why there is no agent in it, where the agent itself failed to start."""
+    try:
+        lines = (folder / "agent-errors.log").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    told = (line.partition(": ") for line in lines)
+    return {f"process {pid}": f"the agent did not start: {error}" for pid, _, error in told if error}
+
+
 def _workers(folder: Path) -> Iterator[Worker]:
     for path in folder.glob("workers-*.jsonl"):
         for line in path.read_bytes().splitlines():

@@ -58,7 +58,7 @@ def _measured(run_folder: Path, trained: Sequence[folder.Process]) -> Run:
     found, unread = digests([path for path in traces.values() if path.is_file()])
     by_trace = {rank.trace: rank for rank in found}
     ranks = [_rank(process, by_trace.get(process.trace)) for process in trained]
-    run = assemble(ranks, unread=unread)
+    run = assemble(ranks, unread={**unread, **folder.agent_errors(run_folder)})
     seen = {rank.rank for rank in ranks}
     world = max((rank.world_size or 1 for rank in ranks), default=None)
     return msgspec.structs.replace(

@@ -6,6 +6,7 @@ so that the job's environment need not have gpudoctor; imports inside it are the
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -16,14 +17,25 @@ def start(run_folder: str) -> None:
     """Begin as soon as the process has imported torch. Costs nothing in one that never does."""
 
     def begin(_: ModuleType) -> None:
-        from .session import attach
+        try:
+            from .session import attach
 
-        attach(run_folder)
+            attach(run_folder)
+        except Exception as error:  # or the job's `import torch` would fail of it
+            _complain(run_folder, error)
 
     if "torch" in sys.modules:
         begin(sys.modules["torch"])
     else:
         sys.meta_path.insert(0, _After("torch", begin))
+
+
+def _complain(run_folder: str, error: Exception) -> None:
+    try:
+        with open(os.path.join(run_folder, "agent-errors.log"), "a") as log:
+            log.write(f"{os.getpid()}: {error!r}\n")
+    except OSError:
+        return
 
 
 class _After:

@@ -94,6 +94,7 @@ class Session:
         self.gc_began_s = 0.0
         self.group: Optional[Tuple[int, int]] = None
         self.parallel: Optional[Dict[str, Any]] = None
+        self.model: Optional[Dict[str, Any]] = None
         self.cpu_wait_began_s: Optional[float] = None
         self.cpu_wait_ms: Optional[float] = None
         self.steps_watched = 0
@@ -482,12 +483,7 @@ class Session:
         os.replace(path + ".new", path)
 
     def _job(self) -> Dict[str, Any]:
-        optimizers = list(self.optimizers.values())
-        params = setup.parameters(optimizers)
         count = self.steps.count
-        traced = self.phases.phase in (TRACING, DONE)
-        if (traced or self.raised_text) and (self._grouped() or self.parallel is None):
-            self.parallel = setup.parallel(self.ddp(), self.data_parallel, params)
         fetches = self.steps.accumulation
         loaders = list({id(loader): loader for loader in self.loaders.values() if loader.batches}.values())
         samples = [loader.samples for loader in loaders if loader.samples and loader.batches > 2]
@@ -509,15 +505,29 @@ class Session:
             "compiled": setup.graphs_compiled() is not None,
             "recompiles": self.recompiles,
             "loaders": [loader.as_json() for loader in loaders],
-            "optimizers": setup.optimizers(optimizers, self.steps.optimizer_steps, count),
-            "parallel": self.parallel,
-            "precision": setup.precision(params, self.autocast, self.scaler),
-            "memory": setup.memory(params, self.gradients_bytes, optimizers),
+            **self._model(),
             "cpu_wait_ms": self.cpu_wait_ms,
             "pauses": [pause.as_json(kind, self._steps_watched(kind)) for kind, pause in self.pauses.items()],
             "syncs": self.sync_calls.as_json(),
             "empty_cache_calls": self.empty_cache_calls,
         }
+
+    def _model(self) -> Dict[str, Any]:
+        """As it was while it lived: a job that has left its training function has let go of model and group."""
+        optimizers = list(self.optimizers.values())
+        if self.model is not None and not optimizers:
+            return self.model
+        params = setup.parameters(optimizers)
+        traced = self.phases.phase in (TRACING, DONE)
+        if (traced or self.raised_text) and (self._grouped() or self.parallel is None):
+            self.parallel = setup.parallel(self.ddp(), self.data_parallel, params)
+        self.model = {
+            "optimizers": setup.optimizers(optimizers, self.steps.optimizer_steps, self.steps.count),
+            "parallel": self.parallel,
+            "precision": setup.precision(params, self.autocast, self.scaler),
+            "memory": setup.memory(params, self.gradients_bytes, optimizers),
+        }
+        return self.model
 
     def _steps_watched(self, kind: str) -> int:
         """Steps in which pauses of the kind were recorded: all after the warm-up."""
