@@ -1,13 +1,14 @@
 """Length of a training step with the agent in the process, outside of its profiler window, against one without.
 
-    python benchmarks/agent_overhead.py [--seconds 30] [--starts 3] [--python PATH]
+    python benchmarks/agent_overhead.py [--seconds 30] [--starts 9] [--python PATH]
 
 Three processes run the same loop: one plain, one whose agent waits for its window, one whose agent has been through it
 (`--run-to-end`). They take turns of a few steps, and only one runs at a time, so that a busy machine slows all of them
 alike; the ratio is taken of the medians of neighbouring turns, and the median of the ratios counts. They are started
-anew a few times, for where a process's memory comes to lie is worth a percent too. On a CPU the time is that of the
+anew, for where a process's memory comes to lie is worth a percent too, until the ratio is known to half a percent or
+the starts are used up (--starts): a quiet machine is done after the first few. On a CPU the time is that of the
 process's one thread on its CPU, which is the step's own length without what other programs take from it; on a GPU it
-is the wall clock's. Exit code 1 above 1.01.
+is the wall clock's. Exit code 1 above 1.01, whatever the noise, which is printed beside it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ LOOPS = (("cpu", 5.0), ("cpu", 50.0), ("cuda", 5.0))
 TURN_MS = 60.0
 LEAST_STEPS = 3
 """Of a turn."""
+LEAST_STARTS = 3
+KNOWN_TO = 0.005
 
 # Sizes itself once, then runs as many steps as each line on its input asks for and prints their median in milliseconds.
 # The loss is read at every step: the host's time then counts on a GPU too.
@@ -147,11 +150,18 @@ def ratios(command: list[str], steps: int, seconds: float) -> tuple[list[float],
     return plain, first, second
 
 
+def error(values: list[float]) -> float:
+    """Half the width of the interval in which the median lies in 95 of 100 cases, by the order of the values."""
+    ranked, middle, spread = sorted(values), len(values) / 2, 0.98 * len(values) ** 0.5
+    low, high = max(0, round(middle - spread)), min(len(values) - 1, round(middle + spread))
+    return (ranked[high] - ranked[low]) / 2
+
+
 def main() -> int:
     """Print one line a loop and phase."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=30.0, help="for each loop and start")
-    options.add_argument("--starts", type=int, default=3)
+    options.add_argument("--starts", type=int, default=9, help="at most")
     options.add_argument("--python", default=sys.executable, help="interpreter that has torch")
     arguments = options.parse_args()
     gpu = "import torch; print(torch.cuda.is_available())"
@@ -167,19 +177,20 @@ def main() -> int:
         steps = max(LEAST_STEPS, round(TURN_MS / target_ms))
         plain: list[float] = []
         found: dict[str, list[float]] = {"before": [], "after": []}
-        for _ in range(arguments.starts):
+        for start in range(arguments.starts):
             took, before, after = ratios(command, steps, arguments.seconds)
             plain += took
             found["before"] += before
             found["after"] += after
+            if start + 1 >= LEAST_STARTS and all(error(values) <= KNOWN_TO for values in found.values()):
+                break
         for when, values in found.items():
             ratio = statistics.median(values)
             held = ratio <= LIMIT
             missed |= not held
-            low, _, high = statistics.quantiles(values, n=4)
             print(
-                f"{device:<4}  step {statistics.median(plain):6.2f} ms   agent {when:<6} its window: x {ratio:.4f}"
-                f"   ({len(values)} pairs, half of them {low:.3f} to {high:.3f})   wanted <= {LIMIT}   {'ok' if held else 'MISSED'}",
+                f"{device:<4}  step {statistics.median(plain):6.2f} ms   agent {when:<6} its window: x {ratio:.4f} "
+                f"± {error(values):.4f}   ({len(values)} pairs)   wanted <= {LIMIT}   {'ok' if held else 'MISSED'}",
                 flush=True,
             )
     return int(missed)
