@@ -53,8 +53,12 @@ def tell(**facts: Any) -> None:
 
 
 def described(error: BaseException) -> str:
-    """Its kind and its words in one line, cut where they go on and on."""
-    return (type(error).__name__ + ": " + " ".join(str(error).split()))[:600]
+    """Its kind and its words in one line; of many the first and the last, where the cause stands."""
+    text = str(error).strip()
+    if "Original Traceback" in text:  # of a loader worker: its last line is the error itself
+        return "in a worker: " + text.splitlines()[-1].strip()[:600]
+    words = type(error).__name__ + ": " + " ".join(text.split())
+    return words if len(words) <= 600 else words[:200] + " … " + words[-400:]
 
 
 @functools.cache
@@ -385,13 +389,17 @@ def compiled(gpu: int | None) -> None:
 
 
 class Batches:
-    """A dataset whose items are whole batches. It touches every page, as real ones do."""
+    """A dataset whose items are whole batches. It touches every page, as real ones do.
+
+    WHY it shares them itself: left to the queue, a batch that does not fit is dropped in a thread of the worker's, and
+    the loader waits for ever.
+    """
 
     def __len__(self) -> int:
         return BATCHES
 
     def __getitem__(self, index: int) -> Any:
-        return the_torch().full((BATCH_BYTES // 4,), float(index))
+        return the_torch().full((BATCH_BYTES // 4,), float(index)).share_memory_()
 
 
 def loader(start_method: str, sharing: str, workers: int) -> dict[str, Any]:

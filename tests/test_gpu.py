@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,37 @@ def test_the_built_in_job_keeps_the_gpu_busy_and_its_loss_falls(tmp_path: Path) 
     losses = [float(line.split()[-1]) for line in done.stdout.splitlines() if line.startswith("step")]
     assert losses[-1] < losses[0] - 1
     assert json.loads(report.read_text())["run"]["shares"]["compute"] > 0.7
+
+
+H200 = {"fp32": 50, "tf32": 394, "bf16": 692, "fp16": 691}
+"""TFLOP/s at 8192, measured on one H200 in 2026-12."""
+
+
+def test_a_healthy_machine_works_as_fast_as_it_should(tmp_path: Path) -> None:
+    saved = tmp_path / "report.json"
+    began = time.monotonic()
+    done = _gpudoctor("check", "--deep", "--format", "json", "--output", str(saved))
+    duration_s = time.monotonic() - began
+    report = json.loads(saved.read_text())
+    if "GPUDOCTOR_RECORD" in os.environ:
+        shutil.copy(saved, Path(os.environ["GPUDOCTOR_RECORD"]) / "deep.json")
+    assert [finding["code"] for finding in report["findings"] if finding["severity"] != "info"] == [], done.stderr
+    measured = report["snapshot"]["measured"]
+    assert "failures" not in measured
+    assert all(row["ok"] or row.get("skipped") for row in measured["features"])
+    boards = report["snapshot"]["gpus"]["boards"]
+    assert duration_s < (60 if len(boards) == 1 else 180)
+    assert {row["gpu"] for row in measured["gemm"]} == {board["index"] for board in boards}
+    if not all(board["name"] == "NVIDIA H200" for board in boards):
+        return
+    for row in measured["gemm"]:
+        if row["format"] in H200:
+            assert row["tflops"] == pytest.approx(H200[row["format"]], rel=0.1)
+    for row in measured["memory"]:
+        assert row["gb_s"] == pytest.approx(4149, rel=0.1)
+    for row in measured["host_links"]:
+        if row.get("pinned"):
+            assert row["gb_s"] == pytest.approx(55, rel=0.1)
 
 
 @pytest.mark.parametrize("level", [(), ("--quick",)])

@@ -246,7 +246,7 @@ def _measured(machine: Snapshot) -> Iterator[Fact]:
         yield "PRE", f"launch {three(median(row.us for row in measured.launches))} µs"
     if measured.peers and all(pair.intact for pair in measured.peers):
         rate = median(pair.gb_s for pair in measured.peers if pair.gb_s)
-        yield "NVL", f"{len(measured.peers)} peer copies intact, {three(rate)} GB/s"
+        yield "NVL", f"{len(measured.peers)} peer copies intact at {three(rate)} GB/s"
     largest = max((row.bytes for row in measured.collectives if row.op == "all_reduce"), default=0)
     for row in measured.collectives:
         if row.op == "all_reduce" and row.bytes == largest:

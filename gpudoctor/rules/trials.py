@@ -78,7 +78,12 @@ def operation_fails(machine: Snapshot) -> Iterator[Evidence]:
     for trial in measured.loaders:
         if not trial.ok and not of_shared_memory(trial.error):
             what = f"loader workers by {trial.start_method}, {trial.sharing}"
-            yield Evidence(what=what, seen=trial.error or "failed", wanted="batches arrive")
+            yield Evidence(
+                what=what,
+                seen=trial.error or "failed",
+                wanted="batches arrive",
+                confidence="likely" if "timed out" in (trial.error or "") else "certain",
+            )
     for failure in measured.failures:
         told_elsewhere = (
             (failure.stage == "loader" and of_shared_memory(failure.error))
