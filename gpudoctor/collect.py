@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any
 
 import msgspec
 
@@ -131,20 +130,20 @@ def collect(
     """
     wanted = None if subjects is None else set(subjects)
     chosen = [probe for probe in PROBES if (wanted is None or probe.subject in wanted) and _is_of_level(probe, system)]
-    facts: dict[str, Any] = {}
+    facts: list[bytes] = []
     unread: dict[str, str] = {}
     for probe, answer in _answers(chosen, system, timeout_s, meanwhile or _nothing, at or _nothing):
         if answer.fact is not None:
-            facts[probe.subject] = msgspec.json.decode(answer.fact, type=_TYPES[probe.subject])
+            facts.append(b'"%s":%s' % (probe.subject.encode(), answer.fact))
         else:
             unread[probe.subject] = answer.reason
         if progress is not None:
             progress(probe.subject)
-    return Snapshot(
+    return msgspec.structs.replace(
+        msgspec.json.decode(b"{%s}" % b",".join(facts), type=Snapshot),
         taken_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         expected=expected or Expected(),
         unread={probe.subject: unread[probe.subject] for probe in chosen if probe.subject in unread},
-        **facts,
     )
 
 
@@ -173,8 +172,6 @@ def _answers(
 
 
 _ENDING = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
-
-_TYPES: dict[str, Any] = {item.name: item.type for item in msgspec.structs.fields(Snapshot)}
 
 
 def _answer(probe: Probe, system: System) -> _Answer:

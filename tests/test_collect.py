@@ -69,7 +69,6 @@ def _is_huge(_: System) -> Shm:
 def probes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def put(**reads: Read) -> None:
         monkeypatch.setattr(room, "PROBES", tuple(Probe(name, read, deadline_s=0.3) for name, read in reads.items()))
-        monkeypatch.setattr(room, "_TYPES", dict.fromkeys(SUBJECTS, Shm))
 
     return put
 
@@ -98,8 +97,8 @@ def test_what_a_probe_prints_goes_nowhere(probes: Callable[..., None], capfd: py
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_answer_larger_than_a_pipe_arrives_whole(probes: Callable[..., None]) -> None:
-    probes(shm=_is_huge)
+def test_an_answer_larger_than_a_pipe_arrives_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "PROBES", (Probe("shm", _is_huge, deadline_s=30.0),))
     shm = collect(System()).shm
     assert shm is not None
     assert len(shm.file_system or "") == 10_000_000
@@ -145,7 +144,6 @@ def test_what_wants_the_machine_for_itself_is_read_after_all_others_and_only_whe
         return Shm(total_bytes=8)
 
     monkeypatch.setattr(room, "PROBES", (Probe("measured", works, deep=True), Probe("shm", _healthy)))
-    monkeypatch.setattr(room, "_TYPES", dict.fromkeys(SUBJECTS, Shm))
     seen: list[str] = []
     assert collect(System(), progress=seen.append).measured is None
     snapshot = collect(System(deep=True), progress=seen.append, at=lambda text: seen.append(f"at {text}"))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 
 class Format(str, enum.Enum):
@@ -26,8 +27,7 @@ class FailOn(str, enum.Enum):
     NEVER = "never"
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(msgspec.Struct, frozen=True):
     """Where a report goes, and in which form."""
 
     format: Format = Format.TERMINAL
@@ -37,8 +37,7 @@ class Output:
     """As far as the terminal has any."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgeOptions:
+class JudgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of every command that judges."""
 
     output: Output = Output()
@@ -47,8 +46,7 @@ class JudgeOptions:
     fail_on: FailOn = FailOn.ERROR
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckOptions(JudgeOptions):
+class CheckOptions(JudgeOptions, frozen=True, kw_only=True):
     """Of `gpudoctor check`."""
 
     sources: tuple[str, ...] = ()
@@ -66,8 +64,7 @@ class CheckOptions(JudgeOptions):
     """None: a minute, with --deep five."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProfileOptions(JudgeOptions):
+class ProfileOptions(JudgeOptions, frozen=True, kw_only=True):
     """Of `gpudoctor profile`."""
 
     words: tuple[str, ...] = ()
@@ -81,8 +78,7 @@ class ProfileOptions(JudgeOptions):
     python: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class AnalyzeOptions(JudgeOptions):
+class AnalyzeOptions(JudgeOptions, frozen=True, kw_only=True):
     """Of `gpudoctor analyze`."""
 
     paths: tuple[Path, ...] = ()

@@ -16,8 +16,8 @@ LAUNCHING = 0.20
 AHEAD_NS = 1_000_000
 SYNC_SHARE, SYNC_WORTH = 0.05, 0.02
 SYNC_WORTH_WITH_LINE = 0.005
-"""Where the agent names the line. The profiler slows the host so that these calls look cheaper than they are: on an H200
-12 a step took 2.4 of 26.3 ms (tests/jobs/gpt.py, with and without them), and 0.6 ms by the trace."""
+"""Where the agent names the line. The profiler slows the host, so that these calls look cheaper than they are: on an
+H200 12 a step took 2.4 of 26.3 ms (tests/jobs/gpt.py, with and without them), and 0.6 ms by the trace."""
 STALL = 0.10
 LONG_GAP_MS, LONG_GAP = 1.0, 0.02
 GC_SHARE = 0.03
@@ -93,7 +93,8 @@ def synchronising_calls(run: Run) -> Iterator[Evidence]:
     """The device idles after calls such as `.item()`, `.cpu()` or `nonzero`, which made the host wait for it.
 
     What they cost is the idle time that a host which need not wait would have hidden. An info below 5 % of the step,
-    silent below 2 % (0.5 % where the line is known). The copies of pageable batches (DAT002) and of checkpoints (CPU005) are not among them.
+    silent below 2 % (0.5 % where the line is known). Copies of pageable batches (DAT002) and of checkpoints (CPU005) are
+    not among them.
     """
     told = any(rank.job is not None and rank.job.syncs for rank in run.ranks)
     loss = lost(on_gpus(run), _synchronising, SYNC_WORTH_WITH_LINE if told else SYNC_WORTH)
