@@ -93,8 +93,8 @@ def synchronising_calls(run: Run) -> Iterator[Evidence]:
     """The device idles after calls such as `.item()`, `.cpu()` or `nonzero`, which made the host wait for it.
 
     What they cost is the idle time that a host which need not wait would have hidden. An info below 5 % of the step,
-    silent below 2 % (0.5 % where the line is known). Copies of pageable batches (DAT002) and of checkpoints (CPU005) are
-    not among them.
+    silent below 2 % (0.5 % where the line is known). Copies of pageable batches (DAT002) and of checkpoints (CPU005)
+    are not counted.
     """
     told = any(rank.job is not None and rank.job.syncs for rank in run.ranks)
     loss = lost(on_gpus(run), _synchronising, SYNC_WORTH_WITH_LINE if told else SYNC_WORTH)
