@@ -260,9 +260,7 @@ def _together(bench: Bench, found: dict[str, Any], free: list[Device], *, alone:
     ranks = 2 if alone else len(free)
     backend = "gloo" if alone else "nccl"
     if ranks < 2:
-        if free:
-            bench.unread["collectives"] = "one GPU alone has nobody to talk to"
-        return
+        return  # One GPU alone has nobody to talk to.
     if not found[backend]:
         bench.unread["collectives"] = f"this torch has no {backend}"
         return

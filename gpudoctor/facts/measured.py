@@ -156,7 +156,7 @@ class StageFailure(Fact, frozen=True, kw_only=True):
 class Measured(Subject, frozen=True, kw_only=True):
     """Only `check --deep` reads this. An empty tuple: nothing of the kind was measured.
 
-    `unread` tells of stages left out: GPUs that others use, no time left, one GPU alone.
+    `unread` tells of stages left out: GPUs that others use, no time left.
     """
 
     gemm: tuple[GemmRate, ...] = ()

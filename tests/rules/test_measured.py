@@ -16,6 +16,7 @@ from gpudoctor.snapshot import Snapshot
 
 
 def _with(machine: Snapshot, **fields: Any) -> Snapshot:
+    assert machine.measured is not None
     return msgspec.structs.replace(machine, measured=msgspec.structs.replace(machine.measured, **fields))
 
 
