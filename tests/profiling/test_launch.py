@@ -226,6 +226,20 @@ def test_a_job_that_closes_all_descriptors_keeps_its_files(tmp_path: Path) -> No
     assert record["job"]["loaders"][0]["batch_ms"] > 0
 
 
+def test_warnings_are_told_with_the_line_that_the_job_would_see(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    body = (
+        "for batch in DataLoader(data, batch_size=64, pin_memory=True): pass\n"
+        "model(data.tensors[0]).sum().backward(create_graph=True)"
+    )
+    assert _run(tmp_path, body, run_to_end=True).exit_code == 0
+    watched = capfd.readouterr().err
+    subprocess.run([sys.executable, str(tmp_path / "job.py")], check=True)
+    assert watched == capfd.readouterr().err
+    assert watched.count("UserWarning") >= 2
+
+
 def test_sigterm_reaches_the_job(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     script = _job(tmp_path, "train(10**9, lambda step: print(step, flush=True))")

@@ -16,6 +16,10 @@ from .record import caller
 if TYPE_CHECKING:
     from .session import Session
 
+PASSED_OVER = "<gpudoctor, passed over like importlib._bootstrap>"
+"""File name of the hooks' frames. Python's `warnings` does not count frames whose file is named after both words, so
+that what torch warns about is still told with the job's own line."""
+
 _patched: List[Tuple[Any, str, Any]] = []
 
 
@@ -63,6 +67,8 @@ def _wrap(owner: Any, name: str, hook: Callable[..., Any]) -> None:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         return hook(original, *args, **kwargs)
 
+    for function in (wrapped, getattr(hook, "func", hook)):
+        function.__code__ = function.__code__.replace(co_filename=PASSED_OVER)
     setattr(owner, name, wrapped)
     _patched.append((owner, name, original))
 
