@@ -73,7 +73,7 @@ CASES = (
     Case(("ddp.py", "tiny-buckets"), ("COM004",), besides=("COM001",), options=TWO_RANKS),
     Case(("ddp.py", "microsteps"), ("COM007",), besides=("COM001", "COM005"), options=TWO_RANKS),
     Case(("ddp.py", "unused"), ("ERR004", "RUN002"), options=TWO_RANKS, exit_code=1),
-    Case(("ddp.py", "deadlock"), ("RUN003",), options=(*TWO_RANKS, "--stall-timeout", "5"), exit_code=1),
+    Case(("ddp.py", "deadlock"), ("RUN003",), options=(*TWO_RANKS, "--stall-timeout", "10"), exit_code=1),
     Case(("exits.py",), ("RUN002",), exit_code=3, prints=True),
     Case(("raises.py", "memory"), ("ERR001", "RUN002"), exit_code=1),
     Case(("raises.py", "nan"), ("ERR009", "RUN002"), exit_code=1),
@@ -91,6 +91,7 @@ def test_what_is_planted_is_found_and_nothing_else(case: Case, tmp_path: Path) -
     assert set(case.planted) <= found, done.stderr
     assert found <= {*case.planted, *case.besides}, document["findings"]
     assert run.exit_code == document["run"]["exit_code"] == case.exit_code
+    assert list(run.stacks) == (["rank 0", "rank 1"] if "RUN003" in case.planted else [])
     errors = any(finding["severity"] == "error" for finding in document["findings"])
     measured = any(rank.step_ms is not None for rank in run.ranks)
     assert done.returncode == (FOUND if errors else OK if measured else NOT_CHECKED)
