@@ -29,7 +29,7 @@ LONGEST_S = 270.0
 """Below the deadline that collect keeps, after which nothing that was measured would be told."""
 RESERVED_S = 2.0
 """Of the time given: for ending children and telling."""
-COMPILE_S = 120.0
+COMPILE_S, PEER_S = 120.0, 20.0
 LOADERS = (("fork", "file_descriptor"), ("fork", "file_system"), ("spawn", "file_descriptor"))
 OURS = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUDA_LAUNCH_BLOCKING")
 """Variables that would change what is measured: the hardware is meant, not the settings. Rules judge those."""
@@ -197,7 +197,7 @@ def _measure(bench: Bench, worker: Worker, nvml: Nvml | None) -> tuple[int, ...]
     for first in free:
         for second in free:
             if first.number != second.number:
-                bench.ask(worker, "peer", [first.number, second.number], 20, devices=(first, second))
+                bench.ask(worker, "peer", [first.number, second.number], PEER_S, devices=(first, second))
     worker.close()
     _together(bench, found, free, alone=not devices)
     with bench.worker() as compiler:

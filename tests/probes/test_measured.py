@@ -7,13 +7,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpudoctor.facts.gpu import Gpu, GpuProcess
+from gpudoctor.facts.measured import Measured
 from gpudoctor.probes import measure_boards, measure_child, measure_worker, measured
 from gpudoctor.probes.measure_worker import Worker
 from gpudoctor.probes.nvml import Nvml
@@ -195,6 +196,68 @@ def test_without_time_stages_are_left_out_and_named(tmp_path: Path) -> None:
 def test_a_recorded_machine_is_not_measured(tmp_path: Path) -> None:
     with pytest.raises(NotRead, match="a recorded machine"):
         measured.read(System(root=tmp_path))
+
+
+# Several GPUs, with a child that only says what it would have measured
+
+TWO_GPUS = """
+import json, signal, sys, threading
+for line in sys.stdin:
+    asked = json.loads(line)
+    stage, words = asked["stage"], asked["arguments"]
+    facts = {
+        "devices": lambda: {"uuids": ["0000000%d-0000-0000-0000-000000000000" % i for i in (1, 0)],
+                            "names": ["H100"] * 2, "rocm": False, "nccl": True, "gloo": True},
+        "gemm": lambda: {"gemm": [{"gpu": words[0], "format": "fp32", "size": 8192, "tflops": 50.0}]},
+        "peer": lambda: {"peers": [{"first": words[0], "second": words[1], "intact": True}]},
+        "collective": lambda: {"collectives": [] if words[1] else [
+            {"op": "all_reduce", "bytes": 4, "bus_gb_s": 1.0, "backend": "nccl", "ranks": 2, "correct": True}]},
+        "loader": lambda: {"loaders": [{"start_method": words[0], "sharing": words[1], "batch_bytes": 1, "ok": True}]},
+    }.get(stage, dict)()
+    if FAULT:
+        threading.Event().wait()
+    print("\\n@gpudoctor " + json.dumps({"done": stage, "facts": facts}), flush=True)
+"""
+
+
+def _read_two(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, *boards: nvml.Board, fault: str = "False", **system: Any
+) -> Measured:
+    script = folder / "child.py"
+    script.write_text(TWO_GPUS.replace("FAULT", fault))
+    monkeypatch.setattr(measure_worker, "SCRIPT", script)
+    monkeypatch.setattr(measured, "nvml_if_any", lambda _: nullcontext(Nvml(nvml.Machine(*boards))))
+    monkeypatch.setattr(measured, "PEER_S", 1.0)
+    monkeypatch.setattr(measure_boards, "LOOK_AGAIN_S", 0.0)
+    return measured.read(System(deep=True, **system))
+
+
+def test_figures_stand_under_the_numbers_nvml_gives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = _read_two(monkeypatch, tmp_path, nvml.h100(0), nvml.h100(1))
+    assert [row.gpu for row in found.gemm] == [1, 0]
+    assert [(pair.first, pair.second) for pair in found.peers] == [(1, 0), (0, 1)]
+    assert [(row.ranks, row.correct) for row in found.collectives] == [(2, True)]
+    assert len(found.loaders) == 3
+    assert (found.failures, found.unread, found.shared) == ((), {}, ())
+
+
+def test_a_peer_that_cannot_be_reached_is_named_and_the_rest_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = _read_two(monkeypatch, tmp_path, nvml.h100(0), nvml.h100(1), fault="stage == 'peer' and words == [0, 1]")
+    assert [(item.stage, item.gpus, item.timed_out) for item in found.failures] == [("peer", (1, 0), True)]
+    assert [(pair.first, pair.second) for pair in found.peers] == [(0, 1)]
+    assert len(found.collectives) == 1
+
+
+def test_a_gpu_that_others_use_is_left_out_unless_forced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    used = nvml.h100(1).but(ComputeRunningProcesses=[nvml.process(999999, 5000)])
+    found = _read_two(monkeypatch, tmp_path, nvml.h100(0), used)
+    assert [row.gpu for row in found.gemm] == [0]
+    assert found.unread == {"GPU 1": "in use by pid 999999; --force measures it all the same"}
+    assert (found.peers, found.collectives) == ((), ())
+    forced = _read_two(monkeypatch, tmp_path, nvml.h100(0), used, force=True)
+    assert ([row.gpu for row in forced.gemm], forced.shared, forced.unread) == ([1, 0], (1,), {})
 
 
 # Boards
