@@ -43,7 +43,8 @@ def test_the_workers_batches_tell_what_a_batch_costs(tmp_path: Path) -> None:
     (tmp_path / "workers-7.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + '\n[1, "Im')
     (process,) = processes(tmp_path)
     images, other = process.job.loaders
-    assert (images.batch_ms, images.batch_cpu_ms, images.batch_read_bytes) == (pytest.approx(300), 50, 2000)
+    assert images.batch_ms == pytest.approx(300)
+    assert (images.batch_cpu_ms, images.batch_read_bytes) == (50, 2000)
     assert other.batch_ms is None
 
 

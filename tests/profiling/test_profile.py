@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -40,7 +41,7 @@ def test_shares_still_sum_to_one(factor: float) -> None:
     assert sum(msgspec.structs.asdict(without_profiler(shares, 10 * factor, 10)).values()) == pytest.approx(1)
 
 
-def _run(tmp_path: Path, body: str, **options: int) -> Run:
+def _run(tmp_path: Path, body: str, **options: Any) -> Run:
     script = tmp_path / "job.py"
     script.write_text(body)
     folder = tmp_path / "run"
