@@ -17,6 +17,7 @@ from gpudoctor.commands import check, judging
 from gpudoctor.commands.options import CheckOptions, FailOn
 from gpudoctor.facts.expected import Expected
 from gpudoctor.facts.shm import Shm
+from gpudoctor.probes.system import System
 from gpudoctor.snapshot import Snapshot
 
 Run = Callable[..., tuple[int, str, str]]
@@ -99,6 +100,9 @@ BAD = {
     ("check", "--policy", "/no/such.toml"): "/no/such.toml: No such file or directory",
     ("check", "--output", "/no/such/folder/report"): "cannot write /no/such/folder/report: No such file or directory",
     ("check", "--save", "/"): "cannot write /: it is a folder",
+    ("check", "--quick", "--deep"): "--quick and --deep are two levels: choose one",
+    ("check", "--force"): "--force loads GPUs that others use, which only --deep does",
+    ("check", "--deep", "--from", "-"): "--deep measures this machine; pasted text (--from) cannot be measured",
     ("explain",): "the following arguments are required: CODE|NAME",
     (): "which command? check, profile, analyze, explain, rules",
 }
@@ -231,6 +235,24 @@ def test_the_active_environment_is_examined(tmp_path: Path, monkeypatch: pytest.
     assert choose(None, {"VIRTUAL_ENV": "/gone", "PATH": "/nowhere"}) == sys.executable
 
 
+def test_only_picks_what_is_measured_and_deep_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[System] = []
+
+    def collect(system: System, **_: object) -> Snapshot:
+        seen.append(system)
+        return Snapshot()
+
+    monkeypatch.setattr(check, "collect", collect)
+    cli.run(["check", "--deep", "--only", "PRE,NVL007"])
+    cli.run(["check", "--deep", "--force"])
+    cli.run(["check"])
+    assert seen[0].stages == {"gemm", "memory", "host_link", "peer"}
+    assert [(system.deep, system.force, system.stages, system.timeout_s) for system in seen[1:]] == [
+        (True, True, None, 300.0),
+        (False, False, None, 60.0),
+    ]
+
+
 def test_every_option_reaches_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[CheckOptions] = []
 
@@ -249,6 +271,8 @@ def test_every_option_reaches_the_check(monkeypatch: pytest.MonkeyPatch) -> None
     assert (options.checkpoint_dir, options.timeout_s) == (Path("d"), 5.0)
     assert options.fail_on is FailOn.NEVER
     assert not options.output.colour
+    assert cli.run(["check", "--deep", "--force"]) == 0
+    assert (seen[1].deep, seen[1].force, seen[1].timeout_s) == (True, True, None)
 
 
 @pytest.mark.slow
