@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from pathlib import Path
 
 import msgspec
 
@@ -167,8 +168,13 @@ def _answers(
     run = _run_forked if hasattr(os, "fork") else _run_inline
     yield from run([probe for probe in chosen if not probe.deep], system, timeout_s, meanwhile, at)
     if deep := [probe for probe in chosen if probe.deep]:
+        import tempfile
+
         left_s = max(1.0, ends_at - time.monotonic())
-        yield from run(deep, replace(system, timeout_s=left_s), left_s, _nothing, at)
+        # A probe that is killed clears nothing away.
+        with tempfile.TemporaryDirectory(prefix="gpudoctor-", ignore_cleanup_errors=True) as scratch:
+            system = replace(system, timeout_s=left_s, scratch=Path(scratch))
+            yield from run(deep, system, left_s, _nothing, at)
 
 
 _ENDING = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}

@@ -143,7 +143,7 @@ def read(system: System) -> Measured:
         raise NotRead(f"{system.python} not found")
     began = time.monotonic()
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpudoctor-", ignore_cleanup_errors=True)))
+        folder = system.scratch or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpudoctor-")))
         bench = Bench(
             system=system,
             python=python,

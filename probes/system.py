@@ -34,6 +34,8 @@ class System:
     """Load GPUs that others use, too."""
     stages: frozenset[str] | None = None
     """Of the deep ones those to be done (StageFailure.stage names them); None for all."""
+    scratch: Path | None = None
+    """A folder that is gone after the check, whatever becomes of the probe."""
     tell: Callable[[str], None] = field(default=lambda _: None, compare=False)
     """Where a probe that takes long says what it is at."""
 
