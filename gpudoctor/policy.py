@@ -14,7 +14,7 @@ from gpudoctor.errors import UsageError
 from gpudoctor.facts.expected import Expected
 from gpudoctor.findings import Severity
 from gpudoctor.selection import UnknownWord, find, nearest
-from gpudoctor.snapshot import SUBJECTS
+from gpudoctor.snapshot import SUBJECTS, TEXT_SUBJECTS
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -132,9 +132,10 @@ def _known(keys: Iterable[str], struct: type[msgspec.Struct], prefix: str) -> No
 
 def _check_values(policy: Policy) -> None:
     for subject in policy.required:
-        if subject not in SUBJECTS:
-            close = nearest(subject, SUBJECTS)
-            hint = f"the nearest is {close}" if close else f"known are {', '.join(SUBJECTS)}"
+        known = [name for name in SUBJECTS if name not in TEXT_SUBJECTS]  # no machine answers these
+        if subject not in known:
+            close = nearest(subject, known)
+            hint = f"the nearest is {close}" if close else f"known are {', '.join(known)}"
             raise PolicyError(f"required: no subject is called {subject!r}; {hint}")
     for ignore in policy.ignore:
         if (ignore.code is None) == (ignore.name is None):

@@ -151,3 +151,9 @@ def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
 
 def test_a_policy_survives_the_wire() -> None:
     assert msgspec.convert(msgspec.to_builtins(Policy()), Policy) == Policy()
+
+
+def test_what_only_texts_tell_cannot_be_required_of_a_machine(tmp_path: Path) -> None:
+    (tmp_path / "gpudoctor.toml").write_text('required = ["nccl_log"]\n')
+    with pytest.raises(PolicyError, match="nccl_log"):
+        load(tmp_path / "gpudoctor.toml")
