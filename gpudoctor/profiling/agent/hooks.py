@@ -74,7 +74,8 @@ def _wrap(owner: Any, name: str, hook: Callable[..., Any]) -> None:
 
 
 def _backward(session: Session, original: Any, *args: Any, **kwargs: Any) -> Any:
-    session.backward_begins()
+    if session.wants_backwards:
+        session.backward_begins()
     return original(*args, **kwargs)
 
 

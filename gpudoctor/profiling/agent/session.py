@@ -68,6 +68,7 @@ class Session:
         self.off = False
         self.error: Optional[str] = None
         self.steps = Steps()
+        self.wants_backwards = True
         self.phases = Phases(self.config["wait"], self.config["steps"])
         self.thread: Optional[int] = None
         # Weakly: a job that lets go of a model must get its memory back.
@@ -170,6 +171,7 @@ class Session:
         """`loss.backward()` is about to run."""
         if self.steps.backward():
             self._step_ended()
+        self.wants_backwards = not self.steps.fetches and (self.steps.guessed or self.steps.loop is None)
 
     @_guarded
     def scaler_updated(self) -> None:
@@ -236,9 +238,10 @@ class Session:
 
     def _without_workers(self, dataset: Any) -> Optional[Loader]:
         """The loader that is making a batch in this process, if its batches are still measured."""
-        name = type(dataset).__name__
-        known = (loader for loader in self.loaders.values() if loader.setup["dataset"] == name)
-        return next((loader for loader in known if len(loader.costs) < MOST_BATCHES), None)
+        for loader in self.loaders.values():
+            if len(loader.costs) < MOST_BATCHES and loader.setup["dataset"] == type(dataset).__name__:
+                return loader
+        return None
 
     def bytes_read(self) -> int:
         """By this process so far, page cache included; 0 where the system does not tell."""
