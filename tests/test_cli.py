@@ -246,7 +246,7 @@ def test_only_picks_what_is_measured_and_deep_has_more_time(monkeypatch: pytest.
     cli.run(["check", "--deep", "--only", "PRE,NVL007"])
     cli.run(["check", "--deep", "--force"])
     cli.run(["check"])
-    assert seen[0].stages == {"gemm", "memory", "host_link", "peer"}
+    assert seen[0].stages == frozenset({"gemm", "memory", "host_link", "peer"})
     assert [(system.deep, system.force, system.stages, system.timeout_s) for system in seen[1:]] == [
         (True, True, None, 300.0),
         (False, False, None, 60.0),

@@ -67,7 +67,7 @@ CASES = (
         prints=True,
     ),
     Case(("recompiles.py",), ("CPU006",), job={"compiled": True}),
-    Case(("slows_down.py",), ("RUN004",), options=("--run-to-end",), prints=True),
+    Case(("slows_down.py",), ("RUN004",), besides=("CPU003",), options=("--run-to-end",), prints=True),
     Case(("spawned.py",), ("COM006",), besides=("COM001",)),
     Case(("ddp.py", "straggler"), ("COM002",), besides=("CPU003",), options=TWO_RANKS),
     Case(("ddp.py", "tiny-buckets"), ("COM004",), besides=("COM001",), options=TWO_RANKS),

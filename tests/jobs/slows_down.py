@@ -1,5 +1,7 @@
 """Goes over all it has kept after each step. Planted: each step takes longer than the one before."""
 
+import time
+
 import torch
 from torch import nn
 
@@ -12,6 +14,7 @@ for _ in range(160):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    history.extend(loss.detach() for _ in range(250))
-    mean = sum(kept.item() for kept in history) / len(history)
-print(f"mean {mean:.6f}")
+    history.append(loss.item())
+    # Stands for work on all of it, which a busy machine would stretch at random.
+    time.sleep(4e-4 * len(history))
+print(f"mean {sum(history) / len(history):.6f}")
