@@ -69,10 +69,14 @@ class Session:
         self.error: Optional[str] = None
         self.steps = Steps()
         self.wants_backwards = True
+        self.measures_batches = True
+        self.in_worker: Optional[bool] = None
         self.phases = Phases(self.config["wait"], self.config["steps"])
         self.thread: Optional[int] = None
         # Weakly: a job that lets go of a model must get its memory back.
         self.optimizers: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        self.last_stepped: Callable[[], Any] = _nothing
+        self.kind = "optimizer"
         self.loaders: Dict[int, Loader] = {}
         self.iterators: Dict[int, Loader] = {}
         self.ddp: Callable[[], Any] = _nothing
@@ -148,18 +152,25 @@ class Session:
     @_guarded
     def optimizer_stepped(self, optimizer: Any) -> None:
         """A post-step hook: the boundary is armed here, and closed at the next fetch."""
+        if self.last_stepped() is not optimizer:
+            self._another_steps(optimizer)
+        self.stepped_since_update = True
+        if self.gradients_bytes is None and self.phases.phase == TIMING:
+            params = setup.parameters(self.optimizers.values())
+            self.gradients_bytes = sum(setup._bytes(p.grad) for p in params if p.grad is not None)
+        if self.steps.optimizer_step(id(optimizer), self.kind):
+            self._step_ended()
+
+    def _another_steps(self, optimizer: Any) -> None:
+        """Not the optimizer that stepped last. What need not be done at every step is done here."""
         if self.thread is None:
             self.thread = threading.get_ident()
         if self.steps.guessed and self.phases.phase in (WARM_UP, TIMING):
             self._count_anew()
         self.optimizers.setdefault(id(optimizer), optimizer)
-        self.stepped_since_update = True
-        if self.gradients_bytes is None and self.phases.phase == TIMING:
-            params = setup.parameters(self.optimizers.values())
-            self.gradients_bytes = sum(setup._bytes(p.grad) for p in params if p.grad is not None)
-        engine = "deepspeed" if "deepspeed" in sys.modules and not isinstance(optimizer, _torch_optimizer()) else None
-        if self.steps.optimizer_step(id(optimizer), engine or "optimizer"):
-            self._step_ended()
+        self.last_stepped = ref(optimizer)
+        engine = "deepspeed" in sys.modules and not isinstance(optimizer, _torch_optimizer())
+        self.kind = "deepspeed" if engine else "optimizer"
 
     @_guarded
     def optimizer_made(self, optimizer: Any) -> None:
@@ -185,7 +196,9 @@ class Session:
     @_guarded
     def fetch_begins(self, iterator: Any) -> None:
         """`next(loader)` is about to run."""
-        if self.thread in (None, threading.get_ident()) and not _in_worker() and self.steps.fetch():
+        if self.in_worker is None:
+            self.in_worker = _in_worker()
+        if not self.in_worker and self.thread in (None, threading.get_ident()) and self.steps.fetch():
             self._step_ended()
 
     @_guarded
@@ -228,20 +241,7 @@ class Session:
         """The loader's own iterator."""
         known = self.loaders.get(id(loader)) or self.loaders.setdefault(id(loader), Loader(loader, None))
         self.iterators[id(iterator)] = known
-
-    @_guarded
-    def measures_batch(self, dataset: Any) -> bool:
-        """Whether `batch_made` wants the cost of the batch that is about to be made."""
-        if _in_worker():
-            return self.worker_lines < MOST_BATCHES
-        return self._without_workers(dataset) is not None
-
-    def _without_workers(self, dataset: Any) -> Optional[Loader]:
-        """The loader that is making a batch in this process, if its batches are still measured."""
-        for loader in self.loaders.values():
-            if len(loader.costs) < MOST_BATCHES and loader.setup["dataset"] == type(dataset).__name__:
-                return loader
-        return None
+        self.measures_batches = True
 
     def bytes_read(self) -> int:
         """By this process so far, page cache included; 0 where the system does not tell."""
@@ -260,10 +260,14 @@ class Session:
             line = json.dumps([os.getppid(), type(dataset).__name__, wall_s, cpu_s, read]) + "\n"
             with open(os.path.join(self.folder, f"workers-{os.getpid()}.jsonl"), "a") as file:
                 file.write(line)
+            self.measures_batches = self.worker_lines < MOST_BATCHES
             return
-        loader = self._without_workers(dataset)
-        if loader is not None:
-            loader.costs.append((wall_s, cpu_s, read))
+        wanting = [loader for loader in self.loaders.values() if len(loader.costs) < MOST_BATCHES]
+        for loader in wanting:
+            if loader.setup["dataset"] == type(dataset).__name__:
+                loader.costs.append((wall_s, cpu_s, read))
+                return
+        self.measures_batches = False  # until a loader begins anew, which may be another
 
     @_guarded
     def ddp_made(self, model: Any) -> None:
@@ -354,7 +358,8 @@ class Session:
         if phase != before:
             self._leave(before)
             self._enter(phase)
-        self._tell_progress(now, phase != before)
+        if phase != before or now - self.progress_s >= PROGRESS_EVERY_S:
+            self._tell_progress(now)
         self.last_step_s = time.perf_counter()
         if phase == DONE and not self.config["run_to_end"]:
             self._end_job()
@@ -448,9 +453,7 @@ class Session:
 
     # Files
 
-    def _tell_progress(self, now: float, at_once: bool) -> None:
-        if not at_once and now - self.progress_s < PROGRESS_EVERY_S:
-            return
+    def _tell_progress(self, now: float) -> None:
         self.progress_s = now
         text = f"{self.identity()['rank']} {self.steps.count} {self.phases.phase}"
         # Opened anew: a job that closes all descriptors, as daemons do, may have made a file of its own of an old one.
