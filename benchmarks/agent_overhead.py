@@ -42,7 +42,7 @@ import itertools, json, statistics, sys, time
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-device, batch, target_ms = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+device, repeat, target_ms = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 torch.set_num_threads(1)
 torch.manual_seed(0)
 
@@ -59,12 +59,13 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 
 clock = time.perf_counter if device == "cuda" else time.process_time
 
-def loop(batch, repeat):
+def loop(repeat):
     last = clock()
-    for rows in DataLoader(Numbers(), batch_size=batch):
-        rows = rows.to(device).repeat(repeat, 1)
-        loss = model(rows).square().mean()
-        loss.backward()
+    for rows in DataLoader(Numbers(), batch_size=16):
+        rows = rows.to(device)
+        for _ in range(repeat):  # and no larger batch: what stays in the cache takes the same time each time
+            loss = model(rows).square().mean()
+            loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         loss.item()
@@ -75,13 +76,13 @@ def loop(batch, repeat):
 def median(steps, count):
     return statistics.median(itertools.islice(steps, count))
 
-if not batch:
-    batch = 1
-    while median(loop(8, batch), 7) < target_ms and batch < 2**18:
-        batch = max(batch + 1, int(batch * 1.2))
-    print(json.dumps(batch), flush=True)
+if not repeat:
+    repeat = 1
+    while median(loop(repeat), 7) < target_ms:
+        repeat = max(repeat + 1, int(repeat * 1.2))
+    print(json.dumps(repeat), flush=True)
     raise SystemExit
-steps = loop(8, batch)
+steps = loop(repeat)
 for line in sys.stdin:
     next(steps)  # what lies between two turns belongs to this one
     print(json.dumps(median(steps, int(line))), flush=True)
@@ -172,8 +173,7 @@ def main() -> int:
             print("no GPU: its loop is left out")
             continue
         command = [arguments.python, "-c", JOB, device, "0", str(target_ms)]
-        batch = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-        command[4] = batch
+        command[4] = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
         steps = max(LEAST_STEPS, round(TURN_MS / target_ms))
         plain: list[float] = []
         found: dict[str, list[float]] = {"before": [], "after": []}
