@@ -12,13 +12,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from gpudoctor.arguments import COMMANDS
 from gpudoctor.reports.json import schema
 from gpudoctor.reports.rules import all_to_markdown
 from gpudoctor.rules.every import ALL_RULES
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by docs/generate.py; edit the rules or the command line instead. -->\n"
-COMMANDS = ((), ("check",), ("profile",), ("analyze",), ("explain",), ("rules",))
 
 
 def rules() -> str:
@@ -32,7 +32,7 @@ def rules() -> str:
 def usage() -> str:
     """The help of every command."""
     parts = [f"# Usage\n\n{NOTE}"]
-    for command in COMMANDS:
+    for command in ((), *((command.name,) for command in COMMANDS)):
         words = " ".join(("gpudoctor", *command, "--help"))
         parts.append(f"```console\n$ {words}\n{_help(command)}```\n")
     return "\n".join(parts)
