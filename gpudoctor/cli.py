@@ -7,7 +7,6 @@ import gc
 import os
 import signal
 import sys
-from difflib import get_close_matches
 from types import FrameType
 from typing import NoReturn
 
@@ -41,6 +40,8 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         say("interrupted")
         code = 130
+    # At its end Python would collect garbage all the same: a tenth of a quick check.
+    gc.freeze()
     raise SystemExit(code)
 
 
@@ -105,6 +106,8 @@ def _without_command(arguments: list[str]) -> int:
     parser.add_argument("--version", action="store_true", help="print the version")
     unknown = next((word for word in arguments if not word.startswith("-")), None)
     if unknown is not None:
+        from difflib import get_close_matches
+
         near = get_close_matches(unknown, COMMAND_OF, 1)
         raise UsageError(
             f"no command {unknown!r}" + (f"; the nearest is {near[0]}" if near else "; see gpudoctor --help")

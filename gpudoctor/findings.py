@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 import msgspec
@@ -81,8 +80,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Codes of the findings that follow from this one and are not reported on their own."""
 
 
-@dataclass(frozen=True)
-class Rule(Generic[Subject]):
+class Rule(msgspec.Struct, Generic[Subject], frozen=True):
     """A value and a function. All its texts are written once, here."""
 
     code: str
@@ -134,8 +132,7 @@ def rule(
     return make
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True):
     """`broken` names rules that raised, a defect of ours that must not hide the other findings."""
 
     findings: tuple[Finding, ...]

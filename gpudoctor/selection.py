@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
 from gpudoctor.errors import UsageError
@@ -55,6 +54,8 @@ def _all() -> tuple[Rule[Any], ...]:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that looks most like it; None where none comes close."""
+    from difflib import get_close_matches  # here: only a slip needs it
+
     close = get_close_matches(word, list(known), n=1, cutoff=0.5)
     return close[0] if close else None
 

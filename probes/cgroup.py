@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+import msgspec
 
 from gpudoctor.probes.mounts import Mount, mounts
 from gpudoctor.probes.system import NotRead, System
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     """The lowest value along the path, and the group that sets it."""
 
     value: float
     folder: str
 
 
-@dataclass(frozen=True)
-class ControlGroup:
+class ControlGroup(msgspec.Struct, frozen=True):
     """One controller's view: the groups from the process's own up to the highest that is mounted here."""
 
     system: System

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
+
+import msgspec
 
 from gpudoctor.probes.interpreter import Interpreter
 from gpudoctor.probes.system import NotRead, System
@@ -17,8 +18,7 @@ DEADLINE_S = 40.0
 ONE_TRIAL_S = 12
 
 
-@dataclass(frozen=True)
-class Extension:
+class Extension(msgspec.Struct, frozen=True):
     """What a package holds for torch."""
 
     files: tuple[str, ...]
@@ -65,8 +65,7 @@ EXTENSIONS: dict[str, Extension] = {
 }
 
 
-@dataclass(frozen=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True):
     """Of one trial. Both None: it loads."""
 
     error: str | None = None

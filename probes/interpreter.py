@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
+
+import msgspec
 
 from gpudoctor.probes.system import NotRead, System
 
@@ -23,8 +24,7 @@ print("\\n@gpudoctor " + repr({
 MARK = "@gpudoctor "
 
 
-@dataclass(frozen=True)
-class Interpreter:
+class Interpreter(msgspec.Struct, frozen=True):
     """One Python and its environment."""
 
     executable: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import platform
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+import msgspec
 
 from gpudoctor.probes.system import NotRead, System
 
@@ -26,8 +27,7 @@ DEFAULT_FOLDERS = (
 """Where the loader looks by itself; WSL puts its own into the cache."""
 
 
-@dataclass(frozen=True)
-class Search:
+class Search(msgspec.Struct, frozen=True):
     """What the loader would find for a process started here."""
 
     paths: tuple[str, ...]

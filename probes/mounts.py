@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from gpudoctor.probes.system import System
 
 
-@dataclass(frozen=True)
-class Mount:
+class Mount(msgspec.Struct, frozen=True):
     """One line of mountinfo."""
 
     point: str
@@ -24,7 +24,11 @@ class Mount:
 
 def mounts(system: System) -> tuple[Mount, ...]:
     """All mounts this process sees, oldest first; empty where there is no such table (macOS)."""
-    text = system.text_or_none("/proc/self/mountinfo") or ""
+    return parse(system.text_or_none("/proc/self/mountinfo") or "")
+
+
+def parse(text: str) -> tuple[Mount, ...]:
+    """Of the text of a mountinfo file."""
     return tuple(mount for line in text.splitlines() if (mount := _mount(line)))
 
 

@@ -6,16 +6,16 @@ import ipaddress
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from gpudoctor.probes.system import NotRead, System
 
 LISTEN = "0A"
 
 
-@dataclass(frozen=True)
-class Listener:
+class Listener(msgspec.Struct, frozen=True):
     """One listening socket."""
 
     address: str

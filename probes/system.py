@@ -7,20 +7,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 
 class NotRead(Exception):
     """The machine gives no answer here, and the message says why, in a clause: `needs root`."""
 
 
-@dataclass(frozen=True)
-class System:
+class System(msgspec.Struct, frozen=True):
     """This machine, or a recorded one: tests give a folder as root and an environment of their own."""
 
     root: Path = Path("/")
-    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    environ: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(os.environ))
     python: str = sys.executable
     """The interpreter under examination."""
     quick: bool = False
@@ -36,7 +36,7 @@ class System:
     """Of the deep ones those to be done (StageFailure.stage names them); None for all."""
     scratch: Path | None = None
     """A folder that is gone after the check, whatever becomes of the probe."""
-    tell: Callable[[str], None] = field(default=lambda _: None, compare=False)
+    tell: Callable[[str], None] = lambda _: None
     """Where a probe that takes long says what it is at."""
 
     def path(self, path: str) -> Path:

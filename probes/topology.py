@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
+
+import msgspec
 
 from gpudoctor.facts.topology import GpuPair, NvLink, Topology
 from gpudoctor.probes import pci
@@ -31,11 +32,10 @@ PARTS = {"nvmlDeviceGetP2PStatus": "pairs", "nvmlDeviceGetTopologyCommonAncestor
 """Call → the part of the subject under which its failure is told; others are of the links."""
 
 
-@dataclass
-class _Board:
+class _Board(msgspec.Struct):
     handle: Any
     slot: str | None = None
-    links: list[NvLink] = field(default_factory=list)
+    links: list[NvLink] = msgspec.field(default_factory=list)
     lost: bool = False
 
     def up(self) -> list[NvLink]:

@@ -7,8 +7,9 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from gpudoctor.facts.libraries import DamagedFile, WheelLibrary
 from gpudoctor.probes.interpreter import Interpreter
@@ -34,8 +35,7 @@ SHARED = re.compile(r"\.so(\.[\d.]+)?$")
 BUNDLED = re.compile(r"^torch/lib/lib(cudnn|cublas|nccl|nvJitLink|cusparse|cufft|curand|cusolver)\w*\.so\.\d+$")
 
 
-@dataclass
-class Wheel:
+class Wheel(msgspec.Struct):
     """A distribution and those of its files that are shared libraries."""
 
     package: str
@@ -47,7 +47,7 @@ class Wheel:
     library: str | None
     """None for torch itself."""
     cuda: str | None
-    sizes: dict[str, int | None] = field(default_factory=dict)
+    sizes: dict[str, int | None] = msgspec.field(default_factory=dict)
     """Relative path → bytes as RECORD has them."""
     judged: bool = True
     """Its installer leaves the files as RECORD describes them."""

@@ -15,8 +15,9 @@ import psutil
 import pytest
 
 from gpudoctor import collect as room
-from gpudoctor.collect import Probe, collect
+from gpudoctor.collect import collect
 from gpudoctor.facts.shm import Shm
+from gpudoctor.isolation import Probe
 from gpudoctor.probes.system import NotRead, System
 from gpudoctor.snapshot import SUBJECTS, TEXT_SUBJECTS
 
@@ -89,6 +90,30 @@ def test_a_probe_in_trouble_costs_its_own_subject_alone(read: Read, reason: str,
     snapshot = collect(System())
     assert snapshot.shm == Shm(total_bytes=7)
     assert snapshot.unread == {"disks": reason}
+
+
+@pytest.mark.parametrize(
+    ("read", "reason"),
+    [(_hangs, "no answer in 0.3 s"), (_segfaults, "the probe died by SIGSEGV"), (_raises, "ValueError: naïve ?")],
+)
+def test_probes_behind_one_in_trouble_in_the_same_process_are_still_read(
+    read: Read, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = {"shm": _healthy, "disks": read, "cpu": read, "host": _healthy}
+    together = tuple(Probe(name, each, deadline_s=0.3, process="one") for name, each in order.items())
+    monkeypatch.setattr(room, "PROBES", together)
+    answered: list[str] = []
+    snapshot = collect(System(), progress=answered.append)
+    assert snapshot.shm == Shm(total_bytes=7)
+    assert answered == ["shm", "disks", "cpu", "host"]
+    assert snapshot.unread == {"disks": reason, "cpu": reason}
+
+
+def test_probes_of_one_process_share_the_time_limit_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "PROBES", tuple(Probe(name, _hangs, process="one") for name in ("shm", "disks")))
+    start = time.monotonic()
+    assert set(collect(System(), timeout_s=0.2).unread.values()) == {"no answer in 0.2 s", "no time left of 0.2 s"}
+    assert time.monotonic() - start < 3
 
 
 def test_what_a_probe_prints_goes_nowhere(probes: Callable[..., None], capfd: pytest.CaptureFixture[str]) -> None:
@@ -171,11 +196,12 @@ def test_a_killed_check_leaves_no_probe_running_past_its_deadline(tmp_path: Path
         "import os, signal\n"
         "from threading import Event\n"
         "from gpudoctor import collect as room\n"
+        "from gpudoctor.isolation import Probe\n"
         "def hangs(system):\n"
         "    print(os.getpid(), file=open('probe.pid', 'w'), flush=True)\n"
         "    os.kill(os.getppid(), signal.SIGKILL)\n"
         "    Event().wait()\n"
-        "room.PROBES = (room.Probe('shm', hangs, deadline_s=0.2),)\n"
+        "room.PROBES = (Probe('shm', hangs, deadline_s=0.2),)\n"
         "room.collect(room.System())\n"
     )
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, check=False)

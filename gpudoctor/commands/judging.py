@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import date
 from typing import TypeVar
+
+import msgspec
 
 from gpudoctor import __version__, gate
 from gpudoctor.commands.options import CheckOptions, FailOn, Format, JudgeOptions
@@ -20,8 +21,7 @@ from gpudoctor.snapshot import Snapshot
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True):
     """What a machine is judged by."""
 
     rules: tuple[Rule[Snapshot], ...]

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoctor.findings import Fix, Severity
-from gpudoctor.reports.bars import draw
 from gpudoctor.reports.document import Document, NotRead
 from gpudoctor.reports.grouping import Group, grouped, places
-from gpudoctor.reports.job import ending, in_a_line
 from gpudoctor.reports.page import Page
-from gpudoctor.reports.steps import cost, pace
 from gpudoctor.reports.summary import count_by_severity, header, lines
-from gpudoctor.run import Run
 
 MARKS = {Severity.ERROR: "✖", Severity.WARNING: "▲", Severity.INFO: "•"}
-QUOTED = 20
-"""Lines of a stack, or of what a job wrote, that fit a screen beside the rest."""
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
@@ -25,11 +19,13 @@ def render(document: Document, *, width: int = 80, colour: bool = False, ascii_o
     page = Page(width, colour, ascii_only)
     _verdict(page, document)
     if document.run is not None:
-        _ended(page, document.run)
-    page.paragraph(header(document), style="bold")
-    if document.run is not None:
-        _steps(page, document.run)
+        from gpudoctor.reports import terminal_run  # here: a check of a machine loads nothing for jobs
+
+        terminal_run.ended(page, document.run)
+        page.paragraph(header(document), style="bold")
+        terminal_run.steps(page, document.run)
     else:
+        page.paragraph(header(document), style="bold")
         for title, facts in lines(document):
             page.entry(title, facts)
     groups = grouped(document.findings)
@@ -67,40 +63,13 @@ def _verdict(page: Page, document: Document) -> None:
         page.paragraph(f"✔ ok{': ' * bool(counts)}{counts}", "bold green")
 
 
-def _ended(page: Page, run: Run) -> None:
-    """What matters more than any figure: the job failed or hung."""
-    ended = ending(run)
-    if ended is None:
-        return
-    page.paragraph(f"✖ {ended.text}", "bold red")
-    _quote(page, "wrote", ended.error, last=True)
-    for where, stack in ended.stacks:
-        page.entry("stack", f"{where}, innermost call first")
-        _quote(page, "", stack)
-
-
-def _quote(page: Page, label: str, text: str, *, last: bool = False) -> None:
-    """A few lines of the job's own words, the first of them or the last."""
-    told = text.splitlines()
-    left_out = len(told) - QUOTED
-    if left_out > 0:
-        told = [f"… {left_out} lines before", *told[-QUOTED:]] if last else [*told[:QUOTED], f"… {left_out} lines more"]
-    for number, line in enumerate(told):
-        page.entry(label if number == 0 else "", line)
-
-
-def _steps(page: Page, run: Run) -> None:
-    if text := in_a_line(run):
-        page.entry("job", text)
-    page.entry("step", pace(run))
-    draw(page, run)
-
-
 def _finding(page: Page, group: Group) -> None:
     page.blank()
     _headline(page, group, "")
-    if text := cost(group):
-        page.entry("cost", text)
+    if group.first.cost is not None:
+        from gpudoctor.reports.steps import cost
+
+        page.entry("cost", cost(group))
     for place, evidence in group.seen:
         page.entry("seen", f"{place}{': ' * bool(place)}{evidence.what}: {evidence.seen}")
         page.entry("wanted", evidence.wanted + (f" ({evidence.source})" if evidence.source else ""))
